@@ -1,0 +1,292 @@
+//! Checkpoints: written by every rank of one grid, read by every rank of any other.
+//!
+//! A checkpoint is a folder with one data file per rank that owns something, and `index.json`, written last. A stored
+//! record is the flat range [a, b) of a block [r0, r1) x [c0, c1) of a tensor, with the fields weight, m and v in f32;
+//! padding is never stored. The folder is made under a hidden name and renamed when it is complete and on disk, so a
+//! checkpoint is whole or not there, and the one before it stays until then.
+
+mod data;
+mod index;
+mod record;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use index::{Description, Index, Part, Record};
+pub use record::{Overlap, Piece, covering_fault, real_runs};
+
+use crate::config::ModelConfig;
+use crate::error::{Error, Result};
+use crate::files;
+use crate::grid::Axis;
+use crate::param::{Block, Param};
+use crate::rank::Rank;
+
+/// What is stored of every element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Field {
+    /// The f32 master weight.
+    #[serde(rename = "weight")]
+    Weight,
+    /// The optimizer's running mean of gradients.
+    #[serde(rename = "m")]
+    FirstMoment,
+    /// The optimizer's running mean of squared gradients.
+    #[serde(rename = "v")]
+    SecondMoment,
+}
+
+impl Field {
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weight => "weight",
+            Self::FirstMoment => "m",
+            Self::SecondMoment => "v",
+        }
+    }
+}
+
+/// A rank's part of one tensor, to be saved.
+#[derive(Clone, Debug)]
+pub struct Shard<'a> {
+    /// The tensor's published name.
+    pub name: &'a str,
+    /// Shape of the whole tensor.
+    pub shape: [usize; 2],
+    /// What this rank holds of it.
+    pub block: &'a Block,
+    /// Whether this rank is the one that stores it (see [`crate::Placement::counts`]).
+    pub owned: bool,
+    /// The values of each field, `[block.flat.len()]`.
+    pub fields: Vec<&'a [f32]>,
+}
+
+/// A rank's part of one tensor, to be loaded.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The tensor's published name.
+    pub name: &'a str,
+    /// Shape of the whole tensor.
+    pub shape: [usize; 2],
+    /// What this rank holds of it.
+    pub block: &'a Block,
+    /// Where the values of each field go, `[block.flat.len()]`; padding becomes zero.
+    pub fields: Vec<(Field, &'a mut [f32])>,
+}
+
+/// The folder of the checkpoint after `step` under `root`.
+pub fn step_folder(root: &Path, step: u64) -> PathBuf {
+    root.join(format!("step-{step:08}"))
+}
+
+/// The newest complete checkpoint under `root`, with its step. To be called by one rank, or before the ranks start.
+pub fn latest(root: &Path) -> Result<Option<(u64, PathBuf)>> {
+    Ok(complete(root)?.pop())
+}
+
+/// Removes all but the `keep` newest complete checkpoints under `root`, and what broken-off saves left behind. To be
+/// called by one rank, after the newest is complete.
+pub fn prune(root: &Path, keep: usize) -> Result<()> {
+    let mut found = complete(root)?;
+    found.truncate(found.len().saturating_sub(keep));
+    for (_, folder) in found {
+        files::remove_dir_all(&folder)?;
+    }
+    for name in files::names(root)? {
+        if name.starts_with(".step-") {
+            files::remove_dir_all(&root.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Complete checkpoints under `root` by step, after undoing replacements that broke off.
+fn complete(root: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    for name in files::names(root)? {
+        let replaced = name
+            .strip_prefix('.')
+            .and_then(|name| name.strip_suffix(".previous"));
+        if let Some(name) = replaced {
+            restore(&root.join(name))?;
+        }
+    }
+    let mut found: Vec<(u64, PathBuf)> = files::names(root)?
+        .iter()
+        .filter_map(|name| name.strip_prefix("step-")?.parse().ok())
+        .map(|step| (step, step_folder(root, step)))
+        .filter(|(_, folder)| folder.join(index::FILE).exists())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Saves a checkpoint as the folder `folder`, replacing one that is there only when the new one is complete. Collective:
+/// every rank calls it with its shards of the same tensors.
+pub fn save(
+    rank: &Rank,
+    folder: &Path,
+    description: &Description,
+    fields: &[Field],
+    shards: &[Shard<'_>],
+) -> Result<()> {
+    let partial = files::beside(folder, "partial");
+    if rank.is_first() {
+        restore(folder)?;
+        files::remove_dir_all(&partial)?;
+        files::create_dir_all(&partial)?;
+    }
+    barrier(rank)?;
+    let file = partial.join(format!("rank-{:05}.safetensors", rank.index));
+    data::write(&file, fields, shards)?;
+    barrier(rank)?;
+    if rank.is_first() {
+        write_index(&partial, description, fields)?;
+        install(&partial, folder)?;
+    }
+    barrier(rank)
+}
+
+/// Joins the records of all data files into the index.
+fn write_index(folder: &Path, description: &Description, fields: &[Field]) -> Result<()> {
+    let (mut sizes, mut records) = (BTreeMap::new(), Vec::new());
+    for name in files::names(folder)? {
+        let path = folder.join(&name);
+        sizes.insert(name, files::size(&path)?);
+        records.extend(data::records(&path)?);
+    }
+    let index = Index::new(description.clone(), fields.to_vec(), sizes, records);
+    let path = folder.join(index::FILE);
+    files::write_atomic(&path, |writer| {
+        serde_json::to_writer(writer, &index).map_err(Into::into)
+    })
+}
+
+/// Puts a complete folder in its place. The one it replaces is moved aside first; see [`restore`].
+fn install(partial: &Path, folder: &Path) -> Result<()> {
+    let previous = files::beside(folder, "previous");
+    if folder.exists() {
+        files::rename(folder, &previous)?;
+    }
+    files::rename(partial, folder)?;
+    files::remove_dir_all(&previous)
+}
+
+/// Undoes a replacement that broke off between its two renames.
+fn restore(folder: &Path) -> Result<()> {
+    let previous = files::beside(folder, "previous");
+    if !previous.exists() {
+        return Ok(());
+    }
+    if folder.exists() {
+        files::remove_dir_all(&previous)
+    } else {
+        files::rename(&previous, folder)
+    }
+}
+
+/// Loads a checkpoint of `model`, written on any grid, into this rank's targets. Collective. Every tensor must be covered
+/// exactly once, and every piece that is read must have the hash in the index.
+pub fn load(
+    rank: &Rank,
+    folder: &Path,
+    model: &ModelConfig,
+    targets: &mut [Target<'_>],
+) -> Result<Index> {
+    if rank.is_first() {
+        restore(folder)?;
+    }
+    barrier(rank)?;
+    let index = Index::read(folder)?;
+    let stored = &index.description.model;
+    if stored != model {
+        return Err(Error::checkpoint(
+            folder,
+            format!("is of another model: {stored:?}, expected {model:?}"),
+        ));
+    }
+    index.check_tensors(
+        folder,
+        targets.iter().map(|target| (target.name, target.shape)),
+    )?;
+    let mut records: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    for record in &index.records {
+        records.entry(&record.tensor).or_default().push(record);
+    }
+    for target in targets {
+        fill(folder, target, &records[target.name])?;
+    }
+    Ok(index)
+}
+
+/// Loads the weights alone, as for scoring.
+pub fn load_weights(
+    rank: &Rank,
+    folder: &Path,
+    model: &ModelConfig,
+    params: &mut [Param],
+) -> Result<Index> {
+    let mut targets: Vec<Target<'_>> = params
+        .iter_mut()
+        .map(|param| Target {
+            name: &param.name,
+            shape: param.shape,
+            block: &param.block,
+            fields: vec![(Field::Weight, &mut param.weight[..])],
+        })
+        .collect();
+    load(rank, folder, model, &mut targets)
+}
+
+/// Fills one target from the records of its tensor.
+fn fill(folder: &Path, target: &mut Target<'_>, records: &[&Record]) -> Result<()> {
+    let piece = Piece::of(target.block);
+    let runs = real_runs(target.block);
+    for (field, values) in &mut target.fields {
+        let mut real = vec![0.0; piece.len()];
+        for record in records {
+            let overlaps = record.piece.overlaps(&piece);
+            if overlaps.is_empty() {
+                continue;
+            }
+            let path = folder.join(&record.file);
+            let Some(part) = record.parts.iter().find(|part| part.field == *field) else {
+                return Err(Error::checkpoint(
+                    &path,
+                    format!(
+                        "holds no field `{}`; it was written without optimizer state",
+                        field.name()
+                    ),
+                ));
+            };
+            let what = format!("field `{}` of {}", field.name(), target.name);
+            let mut file = files::open(&path)?;
+            let bytes = data::read(&mut file, &path, part, record.piece.len(), &what)?;
+            for overlap in overlaps {
+                let from = &bytes[4 * overlap.from..4 * (overlap.from + overlap.len)];
+                let to = &mut real[overlap.to..overlap.to + overlap.len];
+                for (value, bytes) in to.iter_mut().zip(from.as_chunks::<4>().0) {
+                    *value = f32::from_le_bytes(*bytes);
+                }
+            }
+        }
+        values.fill(0.0);
+        let mut next = 0;
+        for run in &runs {
+            let len = run.len();
+            values[run.clone()].copy_from_slice(&real[next..next + len]);
+            next += len;
+        }
+    }
+    Ok(())
+}
+
+/// Returns when every rank of the grid has called it.
+fn barrier(rank: &Rank) -> Result<()> {
+    for axis in [Axis::X, Axis::Y, Axis::Z, Axis::Data] {
+        rank.group(axis).sum_count(0)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Collectives along one axis of the grid: started, then waited for.
+//!
+//! One object per axis and rank. Every call is non-blocking: [`Communicator::start`] hands the data over and returns
+//! a [`Pending`] that must be waited on. A group of one rank is a real communicator that returns its input.
+
+mod thread;
+
+pub(crate) use thread::World;
+
+use crate::error::{Error, Result};
+use crate::pool::Buffer;
+
+/// What a collective does with the buffers of the group's ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// Elementwise sum, added in rank order; every rank gets all of it.
+    AllReduceSum,
+    /// Elementwise maximum; every rank gets all of it.
+    AllReduceMax,
+    /// Concatenation in rank order; every rank gets all of it.
+    AllGather,
+    /// Elementwise sum, added in rank order; rank i gets the i-th of `size` equal parts.
+    ReduceScatterSum,
+}
+
+/// The ranks along one axis, seen from one of them.
+pub trait Communicator: Send + Sync + std::fmt::Debug {
+    /// Number of ranks in the group.
+    fn size(&self) -> usize;
+
+    /// This rank's place in the group, from 0.
+    fn place(&self) -> usize;
+
+    /// Starts a collective; all ranks of the group start the same ones in the same order.
+    fn start(&self, collective: Collective, data: Buffer) -> Pending;
+
+    /// Every rank's words, in rank order, on every rank. For counts and other small exact values; blocks.
+    fn all_gather_words(&self, words: &[u64]) -> Result<Vec<Vec<u64>>>;
+
+    /// Sum of a count over the group.
+    fn sum_count(&self, count: u64) -> Result<u64> {
+        let parts = self.all_gather_words(&[count])?;
+        Ok(parts.iter().map(|words| words[0]).sum())
+    }
+
+    /// Sum of a value over the group in f64, added in rank order.
+    fn sum_f64(&self, value: f64) -> Result<f64> {
+        let parts = self.all_gather_words(&[value.to_bits()])?;
+        Ok(parts.iter().map(|words| f64::from_bits(words[0])).sum())
+    }
+}
+
+/// A started collective.
+#[must_use = "a started collective must be waited for"]
+pub struct Pending(Box<dyn FnOnce() -> Result<Buffer> + Send>);
+
+impl Pending {
+    /// A collective that is complete already.
+    pub fn ready(data: Buffer) -> Self {
+        Self(Box::new(|| Ok(data)))
+    }
+
+    /// A collective completed by `finish`.
+    pub fn new(finish: impl FnOnce() -> Result<Buffer> + Send + 'static) -> Self {
+        Self(Box::new(finish))
+    }
+
+    /// Blocks until the result is there.
+    pub fn wait(self) -> Result<Buffer> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
+/// A collective that the ranks of a group do not agree on, or that some never reached.
+fn disagreement(rank: usize, message: String) -> Error {
+    Error::Rank { rank, message }
+}

@@ -1,0 +1,162 @@
+//! The shape of a Llama: sizes and constants, read from and written to the Hugging Face `config.json`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+
+/// Sizes and constants of a Llama-family model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// V: rows of the embedding.
+    pub vocab: usize,
+    /// H: width of the residual stream.
+    pub hidden: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// N: query heads.
+    pub heads: usize,
+    /// K: key-value heads; divides N.
+    pub kv_heads: usize,
+    /// D: size of a head; even.
+    pub head_dim: usize,
+    /// F: width of the feed-forward layer.
+    pub ffn: usize,
+    /// Longest sequence the model is meant for, in tokens.
+    pub max_positions: usize,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// ε inside the root of RMSNorm.
+    pub norm_eps: f64,
+    /// Whether the head is the embedding matrix.
+    pub tied: bool,
+    /// Whether q, k, v and the output projection have biases.
+    pub attention_bias: bool,
+}
+
+impl ModelConfig {
+    /// Refuses sizes that no Llama can have.
+    pub fn validate(&self) -> Result<()> {
+        for (field, size) in [
+            ("vocab", self.vocab),
+            ("hidden", self.hidden),
+            ("layers", self.layers),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("ffn", self.ffn),
+            ("max_positions", self.max_positions),
+        ] {
+            if size == 0 {
+                return Err(Error::setting(
+                    format!("model.{field}"),
+                    "is 0; it must be at least 1",
+                ));
+            }
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(Error::setting(
+                "model.kv_heads",
+                format!("{} does not divide the {} heads", self.kv_heads, self.heads),
+            ));
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return Err(Error::setting(
+                "model.head_dim",
+                format!("{} is odd; rotary embeddings turn pairs", self.head_dim),
+            ));
+        }
+        if !(self.norm_eps > 0.0 && self.rope_theta > 1.0) {
+            return Err(Error::setting(
+                "model.norm_eps, model.rope_theta",
+                "must be above 0 and above 1",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Number of parameters; a tied head counts once.
+    pub fn parameters(&self) -> u64 {
+        let head = if self.tied {
+            0
+        } else {
+            self.vocab * self.hidden
+        };
+        self.non_embedding_parameters() + (self.vocab * self.hidden + head) as u64
+    }
+
+    /// Number of parameters outside embedding and head.
+    pub fn non_embedding_parameters(&self) -> u64 {
+        let (query, key) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let attention = 2 * self.hidden * query + 2 * self.hidden * key;
+        let bias = if self.attention_bias {
+            query + 2 * key + self.hidden
+        } else {
+            0
+        };
+        let block = attention + bias + 3 * self.hidden * self.ffn + 2 * self.hidden;
+        (self.layers * block + self.hidden) as u64
+    }
+
+    /// The Hugging Face `config.json` of this model.
+    pub fn to_hf(&self) -> Value {
+        json!({
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "vocab_size": self.vocab,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.ffn,
+            "max_position_embeddings": self.max_positions,
+            "rope_theta": self.rope_theta,
+            "rms_norm_eps": self.norm_eps,
+            "tie_word_embeddings": self.tied,
+            "attention_bias": self.attention_bias,
+            "mlp_bias": false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn llama_2_70b() -> ModelConfig {
+        ModelConfig {
+            vocab: 32_000,
+            hidden: 8192,
+            layers: 80,
+            heads: 64,
+            kv_heads: 8,
+            head_dim: 128,
+            ffn: 28_672,
+            max_positions: 4096,
+            rope_theta: 10_000.0,
+            norm_eps: 1e-5,
+            tied: false,
+            attention_bias: false,
+        }
+    }
+
+    #[test]
+    fn counts_the_published_parameters_of_llama_2_70b() {
+        assert_eq!(llama_2_70b().parameters(), 68_976_648_192);
+    }
+
+    #[test]
+    fn refuses_heads_that_do_not_group() {
+        let config = ModelConfig {
+            kv_heads: 7,
+            ..llama_2_70b()
+        };
+        assert_eq!(
+            config.validate().unwrap_err().to_string(),
+            "model.kv_heads: 7 does not divide the 64 heads"
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! `axmem-trainer`: weights and batches in, weights out, on any grid of ranks.
+//!
+//! The crate holds the model (a Llama with explicit backward), the Goldfish keep-mask, the optimizer, checkpoints
+//! and the 4D engine. It knows nothing of text, documents, YAML, Parquet or the network.
+//!
+//! # Legend of shapes
+//! B batch, T tokens, H hidden, F feed-forward, N heads, K key-value heads, D head size, V vocabulary;
+//! x, y, z, d the sizes of the grid's axes (see [`grid`]); m the rows of one product, that is the tokens of the
+//! sequences a rank holds. Matrices are row-major `f32`.
+//!
+//! # Order inside the crate (edges point down)
+//! ```text
+//! launch
+//! engine
+//! llama    checkpoint  optim
+//! layers   goldfish
+//! kernels  rank  param  batch
+//! comm  pool  grid  config  random  files
+//! error
+//! ```
+
+pub mod batch;
+pub mod cache;
+pub mod checkpoint;
+pub mod comm;
+pub mod config;
+pub mod engine;
+pub mod error;
+mod files;
+pub mod goldfish;
+pub mod grid;
+pub mod kernels;
+pub mod launch;
+mod layers;
+pub mod llama;
+pub mod metrics;
+pub mod optim;
+pub mod param;
+pub mod pool;
+pub mod random;
+pub mod rank;
+
+pub use batch::Row;
+pub use cache::KvCache;
+pub use config::ModelConfig;
+pub use engine::{TrainConfig, Trainer};
+pub use error::{Error, Kind, Result};
+pub use goldfish::{Goldfish, Hash};
+pub use grid::{Axis, Coord, Grid};
+pub use llama::{Batch, Llama, Recompute};
+pub use metrics::StepRecord;
+pub use optim::{AdamW, Decay, Optimizer, RateSchedule};
+pub use param::{Param, Placement};
+pub use pool::{Buffer, Pool};
+pub use rank::Rank;

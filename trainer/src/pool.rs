@@ -1,0 +1,130 @@
+//! Reused buffers of one rank: in steady state a training step allocates nothing, and the peak of what is live is
+//! the rank's measured memory.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A rank's pool of `f32` buffers. Cloning gives another handle to the same pool.
+#[derive(Clone, Debug, Default)]
+pub struct Pool(Arc<Mutex<Shelves>>);
+
+#[derive(Debug, Default)]
+struct Shelves {
+    free: BTreeMap<usize, Vec<Vec<f32>>>,
+    live_bytes: usize,
+    peak_bytes: usize,
+}
+
+/// A buffer on loan from a [`Pool`]; it goes back when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    data: Vec<f32>,
+    len: usize,
+    pool: Pool,
+}
+
+impl Pool {
+    /// A buffer of `len` elements whose contents are left over from its last use.
+    pub fn take(&self, len: usize) -> Buffer {
+        let class = size_class(len);
+        let mut shelves = self.shelves();
+        let data = shelves
+            .free
+            .get_mut(&class)
+            .and_then(Vec::pop)
+            .unwrap_or_else(|| vec![0.0; class]);
+        shelves.live_bytes += len * size_of::<f32>();
+        shelves.peak_bytes = shelves.peak_bytes.max(shelves.live_bytes);
+        Buffer {
+            data,
+            len,
+            pool: self.clone(),
+        }
+    }
+
+    /// A buffer of `len` zeros.
+    pub fn zeros(&self, len: usize) -> Buffer {
+        let mut buffer = self.take(len);
+        buffer.fill(0.0);
+        buffer
+    }
+
+    /// A buffer with a copy of `values`.
+    pub fn copy(&self, values: &[f32]) -> Buffer {
+        let mut buffer = self.take(values.len());
+        buffer.copy_from_slice(values);
+        buffer
+    }
+
+    /// Bytes on loan now.
+    pub fn live_bytes(&self) -> usize {
+        self.shelves().live_bytes
+    }
+
+    /// The most bytes that were on loan at one time.
+    pub fn peak_bytes(&self) -> usize {
+        self.shelves().peak_bytes
+    }
+
+    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+        // The counters stay consistent even if a holder panicked between two statements.
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let data = std::mem::take(&mut self.data);
+        let mut shelves = self.pool.shelves();
+        shelves.live_bytes -= self.len * size_of::<f32>();
+        shelves.free.entry(data.len()).or_default().push(data);
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        &self.data[..self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.data[..self.len]
+    }
+}
+
+/// Rounds a length up to a quarter of a power of two, so that ragged batches reuse a bounded set of buffers.
+fn size_class(len: usize) -> usize {
+    let step = (len.next_power_of_two() / 8).max(64);
+    len.div_ceil(step) * step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_reused_and_counted() {
+        let pool = Pool::default();
+        let first = pool.zeros(1000);
+        let address = first.as_ptr();
+        assert_eq!(pool.live_bytes(), 4000);
+        drop(first);
+        let second = pool.take(1001);
+        assert_eq!(second.as_ptr(), address);
+        assert_eq!(second.len(), 1001);
+        assert_eq!(pool.peak_bytes(), 4004);
+    }
+
+    #[test]
+    fn rounding_wastes_at_most_a_quarter() {
+        for len in [1, 63, 64, 65, 1000, 1025, 100_000] {
+            let class = size_class(len);
+            assert!(class >= len && (class - len) * 4 <= len.max(256), "{len}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Random numbers against their definition in Python (`fixtures/make_random.py`).
+
+use axmem_trainer::random::Stream;
+use serde_json::Value;
+
+#[test]
+fn numbers_are_the_same_on_every_platform() {
+    let cases: Value = serde_json::from_str(include_str!("../fixtures/random.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let stream = Stream::new(
+            case["seed"].as_u64().unwrap(),
+            case["name"].as_str().unwrap(),
+        );
+        for (index, bits) in (0..).zip(case["bits"].as_array().unwrap()) {
+            assert_eq!(stream.bits(index), bits.as_u64().unwrap());
+        }
+        let mut values = [0.0; 64];
+        stream.fill_normal(0, 1.0, &mut values);
+        for (value, expected) in values.iter().zip(case["normal"].as_array().unwrap()) {
+            assert_eq!(*value, expected.as_f64().unwrap() as f32);
+        }
+    }
+}
