@@ -1,0 +1,335 @@
+//! Background and held-out rows: text that every arm trains on, text that none trains on, and
+//! the proof that neither holds a document of a bucket.
+//!
+//! A candidate is excluded when it shares a cluster, a title (normalised, redirects resolved) or
+//! a run of [`RUN`] ids with a bucket; every exclusion is listed with the document it collides
+//! with. Held-out documents are drawn first, and the background keeps clear of them by the same
+//! three rules. Candidates are taken in keyed order and encoded only until the rows are full.
+
+mod pack;
+mod runs;
+mod titles;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
+
+use rayon::prelude::*;
+
+pub use pack::{MIN_PIECE, PackedRow};
+pub use runs::RUN;
+pub use titles::normalised_title;
+
+use crate::eligibility::{TokenDocument, without_bos};
+use crate::error::{Error, Result};
+use crate::random;
+use pack::Packer;
+use runs::Runs;
+use titles::Titles;
+
+/// Candidates encoded at a time; the result does not depend on it.
+const CHUNK: usize = 256;
+
+/// A document that may become background or held-out text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its id.
+    pub document: String,
+    /// Its title; an empty one collides with nothing.
+    pub title: String,
+    /// Its cluster, over all sources ([`crate::cluster::Clusters::id`]).
+    pub cluster: String,
+}
+
+/// How much background, in which rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackgroundSettings {
+    /// Rows of background.
+    pub rows: usize,
+    /// The most ids of one row.
+    pub row_tokens: usize,
+    /// The id put before every document and piece, if the policy wants one.
+    pub bos: Option<u32>,
+    /// Held-out documents.
+    pub held_out: usize,
+    /// Seed of the keyed order.
+    pub seed: u64,
+}
+
+/// Why a candidate may not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A member of its cluster is in a bucket or held out.
+    Cluster,
+    /// An article of that title, or redirected to it or from it, is.
+    Title,
+    /// A run of [`RUN`] of its ids is.
+    Run,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("cluster"),
+            Self::Title => f.write_str("title"),
+            Self::Run => write!(f, "run of {RUN} ids"),
+        }
+    }
+}
+
+impl FromStr for Reason {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        [Self::Cluster, Self::Title, Self::Run]
+            .into_iter()
+            .find(|reason| reason.to_string() == text)
+            .ok_or_else(|| Error::data(format!("unknown reason of exclusion {text:?}")))
+    }
+}
+
+/// A candidate that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exclusion {
+    /// The candidate.
+    pub document: String,
+    /// Its title.
+    pub title: String,
+    /// Why.
+    pub reason: Reason,
+    /// The bucket or held-out document that it collides with.
+    pub other: String,
+    /// For a shared run: where it starts in the ids of the candidate's text, the beginning of
+    /// sequence not counted.
+    pub start: Option<u32>,
+    /// For a shared run: its ids, so that a reader can see what was shared.
+    pub ids: Vec<u32>,
+}
+
+/// What [`build`] gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Background {
+    /// The background, numbered from 0 in the order of use.
+    pub rows: Vec<PackedRow>,
+    /// The held-out text, numbered apart.
+    pub held_out: Vec<PackedRow>,
+    /// The candidates that were looked at and left out, in keyed order.
+    pub excluded: Vec<Exclusion>,
+}
+
+/// Draws held-out documents and background rows from `pool`.
+///
+/// `encode` gives the ids of the whole text of a candidate by its index in `pool`; `buckets` are
+/// the documents of all buckets, control included; `redirects` are pairs of titles (from, to).
+/// Articles of the buckets themselves are passed over without being listed.
+///
+/// Fails with the number that is possible when the pool does not fill the rows or the held-out
+/// documents.
+pub fn build(
+    pool: &[Candidate],
+    encode: &(dyn Fn(usize) -> Result<Vec<u32>> + Sync),
+    buckets: &[&TokenDocument],
+    redirects: &[(String, String)],
+    settings: &BackgroundSettings,
+) -> Result<Background> {
+    if settings.row_tokens < MIN_PIECE {
+        return Err(Error::usage(format!(
+            "background rows of {} ids are too short: no piece under {MIN_PIECE} ids is used",
+            settings.row_tokens
+        )));
+    }
+    let articles: HashSet<&str> = buckets
+        .iter()
+        .map(|document| document.article.as_str())
+        .collect();
+    let order: Vec<usize> = random::shuffled(
+        settings.seed,
+        "axmem background",
+        pool.iter().map(|candidate| candidate.document.as_str()),
+    )
+    .into_iter()
+    .filter(|&index| !articles.contains(pool[index].document.as_str()))
+    .collect();
+
+    let mut barrier = Barrier::new(Titles::new(redirects));
+    for document in buckets {
+        let text = without_bos(&document.ids, settings.bos).to_vec();
+        barrier.add(&document.document, &document.cluster, &document.title, text);
+    }
+    barrier.seal();
+    let mut draw = Draw {
+        pool,
+        encode,
+        bos: settings.bos,
+        order: &order,
+        next: 0,
+        excluded: Vec::new(),
+    };
+
+    let mut held_out = Packer::new(settings.row_tokens, settings.bos, usize::MAX);
+    let mut held_documents = Vec::new();
+    if settings.held_out > 0 {
+        draw.each(&barrier, |candidate, text| {
+            if held_out.push(&candidate.document, &text) {
+                held_documents.push((candidate, text));
+            }
+            held_documents.len() < settings.held_out
+        })?;
+    }
+    if held_documents.len() < settings.held_out {
+        return Err(too_few(
+            "held_out",
+            settings.held_out,
+            "documents",
+            held_documents.len(),
+            &draw,
+        ));
+    }
+    for (candidate, text) in held_documents {
+        barrier.add(
+            &candidate.document,
+            &candidate.cluster,
+            &candidate.title,
+            text,
+        );
+    }
+    barrier.seal();
+
+    let mut rows = Packer::new(settings.row_tokens, settings.bos, settings.rows);
+    if settings.rows > 0 {
+        draw.each(&barrier, |candidate, text| {
+            rows.push(&candidate.document, &text);
+            !rows.is_full()
+        })?;
+    }
+    let rows = rows.finish(false);
+    if rows.len() < settings.rows {
+        return Err(too_few("rows", settings.rows, "rows", rows.len(), &draw));
+    }
+    Ok(Background {
+        rows,
+        held_out: held_out.finish(true),
+        excluded: draw.excluded,
+    })
+}
+
+fn too_few(setting: &str, asked: usize, unit: &str, possible: usize, draw: &Draw) -> Error {
+    Error::usage(format!(
+        "background.{setting} asks for {asked} {unit}, {possible} are possible: the source has {} \
+         documents outside the buckets, of which {} share a cluster, a title or a run of {RUN} ids \
+         with a bucket or the held-out text; lower it or name a larger source",
+        draw.order.len(),
+        draw.excluded.len()
+    ))
+}
+
+/// Goes through the pool in keyed order, once.
+struct Draw<'a> {
+    pool: &'a [Candidate],
+    encode: &'a (dyn Fn(usize) -> Result<Vec<u32>> + Sync),
+    bos: Option<u32>,
+    order: &'a [usize],
+    next: usize,
+    excluded: Vec<Exclusion>,
+}
+
+impl<'a> Draw<'a> {
+    /// Gives the next candidates that pass the barrier, with their ids, to `take` until it
+    /// answers false or the pool ends.
+    fn each(
+        &mut self,
+        barrier: &Barrier,
+        mut take: impl FnMut(&'a Candidate, Vec<u32>) -> bool,
+    ) -> Result<()> {
+        while self.next < self.order.len() {
+            let end = self.order.len().min(self.next + CHUNK);
+            let examined: Vec<Result<std::result::Result<Vec<u32>, Exclusion>>> = self.order
+                [self.next..end]
+                .par_iter()
+                .map(|&index| {
+                    let candidate = &self.pool[index];
+                    if let Some(exclusion) = barrier.refuse_name(candidate) {
+                        return Ok(Err(exclusion));
+                    }
+                    let ids = (self.encode)(index)?;
+                    let text = without_bos(&ids, self.bos).to_vec();
+                    Ok(barrier.refuse_text(candidate, &text).map_or(Ok(text), Err))
+                })
+                .collect();
+            for result in examined {
+                let candidate = &self.pool[self.order[self.next]];
+                self.next += 1;
+                match result? {
+                    Err(exclusion) => self.excluded.push(exclusion),
+                    Ok(text) => {
+                        if !take(candidate, text) {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What no further document may share with the documents added so far.
+struct Barrier {
+    titles: Titles,
+    clusters: HashMap<String, String>,
+    titled: HashMap<String, String>,
+    runs: Runs,
+}
+
+impl Barrier {
+    fn new(titles: Titles) -> Self {
+        Self {
+            titles,
+            clusters: HashMap::new(),
+            titled: HashMap::new(),
+            runs: Runs::default(),
+        }
+    }
+
+    fn add(&mut self, document: &str, cluster: &str, title: &str, text: Vec<u32>) {
+        let name = || document.to_owned();
+        self.clusters.entry(cluster.to_owned()).or_insert_with(name);
+        if let Some(title) = self.titles.resolve(title) {
+            self.titled.entry(title).or_insert_with(name);
+        }
+        self.runs.add(name(), text);
+    }
+
+    /// Prepares the search; to be called after the last of a group of [`Barrier::add`].
+    fn seal(&mut self) {
+        self.runs.seal();
+    }
+
+    fn refuse_name(&self, candidate: &Candidate) -> Option<Exclusion> {
+        let titled = || self.titled.get(&self.titles.resolve(&candidate.title)?);
+        let (reason, other) = match self.clusters.get(&candidate.cluster) {
+            Some(other) => (Reason::Cluster, other),
+            None => (Reason::Title, titled()?),
+        };
+        Some(Exclusion {
+            document: candidate.document.clone(),
+            title: candidate.title.clone(),
+            reason,
+            other: other.clone(),
+            start: None,
+            ids: Vec::new(),
+        })
+    }
+
+    fn refuse_text(&self, candidate: &Candidate, text: &[u32]) -> Option<Exclusion> {
+        let (start, other) = self.runs.first_shared(text)?;
+        Some(Exclusion {
+            document: candidate.document.clone(),
+            title: candidate.title.clone(),
+            reason: Reason::Run,
+            other: other.to_owned(),
+            start: Some(start as u32),
+            ids: text[start..start + RUN].to_vec(),
+        })
+    }
+}

@@ -1,0 +1,11 @@
+//! The integration tests of the crate, one module a part.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod background;
+mod bucket;
+mod eligibility;
+mod reader;
+mod schedule;
+mod source;
+mod table;
+mod tokenizer;
