@@ -1,0 +1,192 @@
+//! The scorer and greedy decoding on a real Llama from random weights.
+
+use axmem_eval::{LanguageModel as _, Probe, RankModel, Score, greedy, measure_tolerance, score};
+use axmem_trainer::random::Stream;
+use axmem_trainer::{Llama, ModelConfig, Rank};
+
+use super::toy::{probe, settings};
+
+const VOCAB: usize = 61;
+
+fn with_model<T>(work: impl FnOnce(RankModel<'_>) -> T) -> T {
+    let config = ModelConfig {
+        vocab: VOCAB,
+        hidden: 24,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 6,
+        ffn: 40,
+        max_positions: 64,
+        rope_theta: 10_000.0,
+        norm_eps: 1e-5,
+        tied: false,
+        attention_bias: false,
+    };
+    let rank = Rank::single();
+    let mut llama = Llama::initialise(&config, &rank, 7).unwrap();
+    // Fresh weights are so small that every context gives nearly the same logits.
+    for param in llama.params_mut() {
+        if !param.name.contains("norm") {
+            param.weight.iter_mut().for_each(|weight| *weight *= 12.0);
+        }
+    }
+    work(RankModel {
+        llama: &llama,
+        rank: &rank,
+    })
+}
+
+/// Prompts of unequal lengths.
+fn prompts() -> Vec<Vec<u32>> {
+    let stream = Stream::new(0, "prompts");
+    [5, 15, 8, 1, 15, 9, 20, 11]
+        .iter()
+        .enumerate()
+        .map(|(index, &length)| {
+            (0..length)
+                .map(|i| (stream.bits(100 * index as u64 + i) % VOCAB as u64) as u32)
+                .collect()
+        })
+        .collect()
+}
+
+fn slices(prompts: &[Vec<u32>]) -> Vec<&[u32]> {
+    prompts.iter().map(Vec::as_slice).collect()
+}
+
+#[test]
+fn g01_batches_of_1_2_and_7_decode_identical_ids() {
+    with_model(|model| {
+        let prompts = prompts();
+        let decode = |batch: usize| -> Vec<Vec<u32>> {
+            let batches = prompts.chunks(batch);
+            batches
+                .flat_map(|batch| greedy(&model, &slices(batch), 20).unwrap())
+                .collect()
+        };
+        let alone = decode(1);
+        assert_eq!(decode(2), alone);
+        assert_eq!(decode(7), alone);
+        assert!(alone.iter().any(|ids| *ids != alone[0]), "prompts matter");
+    });
+}
+
+#[test]
+fn g03_prompts_of_5_and_15_ids_do_not_see_each_other() {
+    with_model(|model| {
+        let prompts = prompts();
+        let together = greedy(&model, &[&prompts[0], &prompts[1]], 12).unwrap();
+        for (index, ids) in together.iter().enumerate() {
+            let alone = greedy(&model, &[&prompts[index]], 12).unwrap();
+            assert_eq!(*ids, alone[0]);
+        }
+    });
+}
+
+#[test]
+fn g13_twenty_runs_decode_the_same() {
+    with_model(|model| {
+        let prompts = prompts();
+        let first = greedy(&model, &slices(&prompts), 10).unwrap();
+        for _ in 1..20 {
+            assert_eq!(greedy(&model, &slices(&prompts), 10).unwrap(), first);
+        }
+    });
+}
+
+#[test]
+fn g16_logits_on_top_of_a_cache_are_those_of_one_pass() {
+    with_model(|model| {
+        let prompts = prompts();
+        let sequences = [&prompts[2][..8], &prompts[1][..10]];
+        let whole = model.logits_at(&sequences, &[4..8, 6..10]).unwrap();
+        // Five and seven ids first, then three more of each on top.
+        let (mut cache, mut rows) = model
+            .prefill(&[&sequences[0][..5], &sequences[1][..7]], 3)
+            .unwrap();
+        for step in 0..4 {
+            for (sequence, row) in rows.chunks_exact(VOCAB).enumerate() {
+                let start = (sequence * 4 + step) * VOCAB;
+                for (a, b) in row.iter().zip(&whole[start..start + VOCAB]) {
+                    assert!((a - b).abs() <= 1e-4 * b.abs().max(1.0), "{a} {b}");
+                }
+            }
+            if step < 3 {
+                let next = [sequences[0][5 + step], sequences[1][7 + step]];
+                rows = model.decode(&mut cache, &next).unwrap();
+            }
+        }
+    });
+}
+
+/// Half of the documents end as the model itself goes on, a quarter of them with one id changed;
+/// the others end at random.
+fn documents(model: &RankModel<'_>) -> Vec<Probe> {
+    let prompts = prompts();
+    let endings = greedy(model, &slices(&prompts), 12).unwrap();
+    let stream = Stream::new(1, "endings");
+    prompts
+        .iter()
+        .zip(endings)
+        .enumerate()
+        .map(|(index, (prompt, mut ending))| {
+            match index % 4 {
+                0 | 1 => {}
+                2 => ending[7] = (ending[7] + 1) % VOCAB as u32,
+                _ => ending
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(i, id)| *id = (stream.bits(i as u64) % VOCAB as u64) as u32),
+            }
+            probe(&format!("d{index}"), prompt.iter().copied().chain(ending))
+        })
+        .collect()
+}
+
+#[test]
+fn g09_teacher_forced_exact_match_is_that_of_free_running_at_any_batch() {
+    with_model(|model| {
+        let documents = documents(&model);
+        let mut settings = settings(&[12, 5]);
+        settings.tolerance = measure_tolerance(&model, &documents, &settings).unwrap();
+        assert!(settings.tolerance < 1e-2, "{}", settings.tolerance);
+        let verdicts = |scores: Vec<Score>| -> Vec<_> {
+            scores
+                .into_iter()
+                .map(|one| (one.exact, one.matched_prefix, one.predicted, one.generated))
+                .collect()
+        };
+        let mut by_batch = Vec::new();
+        for batch in [1, 2, 7] {
+            settings.batch = batch;
+            let scores = score(&model, &documents, &settings).unwrap();
+            for one in &scores {
+                assert!(!one.fragile[0], "{one:?}");
+                let generated = one.generated.as_ref().unwrap();
+                assert_eq!(one.exact[0], *generated == one.target);
+                let same = generated
+                    .iter()
+                    .zip(&one.target)
+                    .take_while(|(a, b)| a == b);
+                assert_eq!(same.count() as u32, one.matched_prefix[0]);
+            }
+            by_batch.push(verdicts(scores));
+        }
+        assert_eq!(by_batch[0], by_batch[1]);
+        assert_eq!(by_batch[0], by_batch[2]);
+        let exact: Vec<bool> = by_batch[0].iter().map(|one| one.0[0]).collect();
+        assert_eq!(exact, [true, true, false, false, true, true, false, false]);
+        assert_eq!(by_batch[0][2].1[0], 7);
+    });
+}
+
+#[test]
+fn a_whole_batch_of_one_id_prompts_and_an_empty_prompt() {
+    with_model(|model| {
+        assert_eq!(greedy(&model, &[&[1], &[2]], 3).unwrap().len(), 2);
+        assert!(greedy(&model, &[&[1], &[]], 3).is_err());
+        assert!(model.prefill(&[&[1], &[]], 3).is_err());
+        assert!(greedy(&model, &[], 3).unwrap().is_empty());
+    });
+}

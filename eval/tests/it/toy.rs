@@ -1,0 +1,119 @@
+//! A language model that is a table: the last ids of the context give the next logits.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use axmem_eval::{LanguageModel, Prefix, Probe, Result, ScoreSettings};
+
+/// Rows by the end of the context; the longest end that is in the table wins.
+pub(crate) struct Toy {
+    pub(crate) vocab: usize,
+    pub(crate) max_positions: usize,
+    pub(crate) table: BTreeMap<Vec<u32>, Vec<f32>>,
+    /// Added to the logit of id 0 when the cache is used: a cache that does not compute the same.
+    pub(crate) drift: f32,
+    /// The positions whose logits were asked for, call by call.
+    pub(crate) asked: RefCell<Vec<Vec<Range<usize>>>>,
+}
+
+impl Toy {
+    pub(crate) fn new(vocab: usize, rows: impl IntoIterator<Item = (Vec<u32>, Vec<f32>)>) -> Self {
+        Self {
+            vocab,
+            max_positions: 1000,
+            table: rows.into_iter().collect(),
+            drift: 0.0,
+            asked: RefCell::default(),
+        }
+    }
+
+    /// Knows texts by heart: each id is followed by the next one, with a margin of 4. Ids must
+    /// not repeat.
+    pub(crate) fn reciting(vocab: usize, texts: &[&[u32]]) -> Self {
+        let pairs = texts.iter().flat_map(|text| text.windows(2));
+        Self::new(
+            vocab,
+            pairs.map(|pair| (vec![pair[0]], one_hot(vocab, pair[1], 4.0))),
+        )
+    }
+
+    fn row(&self, context: &[u32]) -> Vec<f32> {
+        (0..context.len())
+            .find_map(|start| self.table.get(&context[start..]))
+            .cloned()
+            .unwrap_or_else(|| vec![0.0; self.vocab])
+    }
+
+    fn cached_rows(&self, contexts: &[Vec<u32>]) -> Vec<f32> {
+        let mut logits = Vec::new();
+        for context in contexts {
+            let mut row = self.row(context);
+            row[0] += self.drift;
+            logits.extend(row);
+        }
+        logits
+    }
+}
+
+pub(crate) fn one_hot(vocab: usize, id: u32, logit: f32) -> Vec<f32> {
+    let mut row = vec![0.0; vocab];
+    row[id as usize] = logit;
+    row
+}
+
+impl LanguageModel for Toy {
+    type Cache = Vec<Vec<u32>>;
+
+    fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    fn max_positions(&self) -> usize {
+        self.max_positions
+    }
+
+    fn logits_at(&self, sequences: &[&[u32]], positions: &[Range<usize>]) -> Result<Vec<f32>> {
+        self.asked.borrow_mut().push(positions.to_vec());
+        let rows = sequences.iter().zip(positions).flat_map(|(ids, range)| {
+            range
+                .clone()
+                .flat_map(|position| self.row(&ids[..=position]))
+        });
+        Ok(rows.collect())
+    }
+
+    fn prefill(&self, sequences: &[&[u32]], _steps: usize) -> Result<(Self::Cache, Vec<f32>)> {
+        let contexts: Vec<Vec<u32>> = sequences.iter().map(|ids| ids.to_vec()).collect();
+        let logits = self.cached_rows(&contexts);
+        Ok((contexts, logits))
+    }
+
+    fn decode(&self, cache: &mut Self::Cache, next: &[u32]) -> Result<Vec<f32>> {
+        for (context, id) in cache.iter_mut().zip(next) {
+            context.push(*id);
+        }
+        Ok(self.cached_rows(cache))
+    }
+}
+
+pub(crate) fn probe(document: &str, ids: impl IntoIterator<Item = u32>) -> Probe {
+    Probe {
+        document: document.to_owned(),
+        cluster: document.to_owned(),
+        ids: ids.into_iter().collect(),
+    }
+}
+
+/// Prefix `all` of at least one id, no BOS, and the cross-check by free-running decoding.
+pub(crate) fn settings(suffix: &[usize]) -> ScoreSettings {
+    ScoreSettings {
+        suffix: suffix.to_vec(),
+        prefix: vec![Prefix::All],
+        min_prefix: 1,
+        batch: 4,
+        bos: None,
+        generate: true,
+        tolerance: 1e-4,
+    }
+}
