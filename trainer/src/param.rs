@@ -168,12 +168,11 @@ mod tests {
                 }
                 let param = Param::new("w", shape, placement, &grid, coord, |r, c| (r * shape[1] + c + 1) as f32);
                 for (position, value) in param.block.flat.clone().zip(&param.weight) {
-                    match param.block.element(position) {
-                        Some((row, column)) if position < param.block.shape[0] * param.block.shape[1] => {
-                            prop_assert_eq!(*value as usize, row * shape[1] + column + 1);
-                            seen[row * shape[1] + column] += 1;
-                        }
-                        _ => prop_assert_eq!(*value, 0.0),
+                    let element = param.block.element(position);
+                    let expected = element.map_or(0, |(row, column)| row * shape[1] + column + 1);
+                    prop_assert_eq!(*value as usize, expected);
+                    if expected > 0 {
+                        seen[expected - 1] += 1;
                     }
                 }
             }

@@ -217,10 +217,10 @@ impl Dump {
             return Ok(());
         };
         if field == Field::NamespaceName {
-            if self.namespaces.first().is_some_and(|&key| key != 0) {
-                if let Some(prefix) = self.prefixes.last_mut() {
-                    prefix.push_str(&text.trim().to_lowercase());
-                }
+            if self.namespaces.first().is_some_and(|&key| key != 0)
+                && let Some(prefix) = self.prefixes.last_mut()
+            {
+                prefix.push_str(&text.trim().to_lowercase());
             }
             return Ok(());
         }

@@ -335,11 +335,11 @@ fn drop_sections(text: &str) -> String {
     let mut skipped: Option<usize> = None;
     let mut lines = Vec::new();
     for line in text.lines() {
-        if let Some((level, title)) = heading(line) {
-            if skipped.is_none_or(|skipped| level <= skipped) {
-                let title = title.trim_matches('\'').to_lowercase();
-                skipped = APPARATUS.contains(&title.trim()).then_some(level);
-            }
+        if let Some((level, title)) = heading(line)
+            && skipped.is_none_or(|skipped| level <= skipped)
+        {
+            let title = title.trim_matches('\'').to_lowercase();
+            skipped = APPARATUS.contains(&title.trim()).then_some(level);
         }
         if skipped.is_none() {
             lines.push(line);

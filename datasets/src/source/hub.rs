@@ -85,10 +85,11 @@ fn complete_shards(snapshot: &Path, config: Option<&str>) -> Result<Option<Vec<S
     }
     let mut names = Vec::new();
     for path in files::list(&folder)? {
-        if let Ok(Some(name)) = path.strip_prefix(snapshot).map(Path::to_str) {
-            if path.is_file() && is_wanted(name, config) {
-                names.push(name.to_owned());
-            }
+        if let Ok(Some(name)) = path.strip_prefix(snapshot).map(Path::to_str)
+            && path.is_file()
+            && is_wanted(name, config)
+        {
+            names.push(name.to_owned());
         }
     }
     let complete = !names.is_empty()

@@ -28,7 +28,7 @@ fn corpus(clusters: usize) -> Vec<TokenDocument> {
     (0..clusters)
         .flat_map(|number| {
             let name = number.to_string();
-            (0..1 + number % 3).map(move |index| window(&name, index, &name))
+            (0..=number % 3).map(move |index| window(&name, index, &name))
         })
         .collect()
 }

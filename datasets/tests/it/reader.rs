@@ -43,9 +43,12 @@ fn revision(text: &str) -> String {
 /// A redirect, an empty page, a disambiguation page, a title with a colon, another namespace and
 /// a plain article.
 fn six_pages(namespaces: bool) -> String {
-    let ns = |number: u32| match namespaces {
-        true => format!("<ns>{number}</ns>"),
-        false => String::new(),
+    let ns = |number: u32| {
+        if namespaces {
+            format!("<ns>{number}</ns>")
+        } else {
+            String::new()
+        }
     };
     let pages = [
         page(

@@ -11,7 +11,7 @@ use crate::grid::{Axis, Grid};
 use crate::pool::{Buffer, Pool};
 
 /// How long a rank waits for the others before it names them.
-const TIMEOUT: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_mins(10);
 /// How often a waiting rank looks whether another one has failed.
 const POLL: Duration = Duration::from_millis(50);
 

@@ -1,0 +1,133 @@
+//! Exit codes, and the family of every error that can reach `main`.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | a fault of the program itself |
+//! | 2 | usage or configuration |
+//! | 3 | input data, or a damaged artefact |
+//! | 4 | model, tokenizer or checkpoint |
+//! | 5 | disk, memory or another resource |
+//! | 6 | a number that is not finite |
+//! | 7 | a rank or a collective |
+//! | 130 | interrupted |
+
+use std::io;
+
+/// The family of an error; its number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A wrong command line or experiment file.
+    Usage = 2,
+    /// Input data that cannot be read or used, or an artefact that was changed.
+    Data = 3,
+    /// A model, tokenizer or checkpoint that is missing or does not fit.
+    Model = 4,
+    /// Disk, memory or another resource is exhausted or not writable.
+    Resources = 5,
+    /// A loss or gradient that is not finite, or scorers that disagree.
+    Numerical = 6,
+    /// A rank or a collective failed.
+    Rank = 7,
+}
+
+/// An error of the pipeline itself, with its family.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    kind: Kind,
+    message: String,
+}
+
+impl Failure {
+    /// An error of the given family; `message` says what is wrong, where, and what to do.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// A wrong command line or experiment file.
+    pub fn usage(message: impl Into<String>) -> anyhow::Error {
+        Self::new(Kind::Usage, message).into()
+    }
+
+    /// Bad input data or a damaged artefact.
+    pub fn data(message: impl Into<String>) -> anyhow::Error {
+        Self::new(Kind::Data, message).into()
+    }
+
+    /// A model that is missing or does not fit.
+    pub fn model(message: impl Into<String>) -> anyhow::Error {
+        Self::new(Kind::Model, message).into()
+    }
+
+    /// Something exhausted or not writable.
+    pub fn resources(message: impl Into<String>) -> anyhow::Error {
+        Self::new(Kind::Resources, message).into()
+    }
+}
+
+/// The exit code of an error: that of the first link of its chain whose family is known, else 1.
+pub fn code(error: &anyhow::Error) -> u8 {
+    error.chain().find_map(family).map_or(1, |kind| kind as u8)
+}
+
+fn family(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return Some(failure.kind);
+    }
+    if let Some(error) = error.downcast_ref::<axmem_datasets::Error>() {
+        use axmem_datasets::Kind as From;
+        return Some(match error.kind() {
+            From::Usage => Kind::Usage,
+            From::Data => Kind::Data,
+            From::Model => Kind::Model,
+            From::Resources => Kind::Resources,
+            From::Numerical => Kind::Numerical,
+            From::Rank => Kind::Rank,
+        });
+    }
+    if let Some(error) = error.downcast_ref::<axmem_trainer::Error>() {
+        use axmem_trainer::Kind as From;
+        return Some(match error.kind() {
+            From::Usage => Kind::Usage,
+            From::Data => Kind::Data,
+            From::Model => Kind::Model,
+            From::Resources => Kind::Resources,
+            From::Numerical => Kind::Numerical,
+            From::Rank => Kind::Rank,
+        });
+    }
+    if let Some(error) = error.downcast_ref::<axmem_eval::Error>() {
+        use axmem_eval::Kind as From;
+        return Some(match error.kind() {
+            From::Usage => Kind::Usage,
+            From::Data => Kind::Data,
+            From::Model => Kind::Model,
+            From::Resources => Kind::Resources,
+            From::Numerical => Kind::Numerical,
+            From::Rank => Kind::Rank,
+        });
+    }
+    // What reaches `main` as a bare io error comes from writing results.
+    error.downcast_ref::<io::Error>().map(|_| Kind::Resources)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_code_is_found_under_added_context() {
+        let error = Err::<(), _>(Failure::model("no weights"))
+            .context("stage weights")
+            .expect_err("it is an error");
+        assert_eq!(code(&error), 4);
+        assert_eq!(format!("{error:#}"), "stage weights: no weights");
+        assert_eq!(code(&anyhow::anyhow!("a bug")), 1);
+    }
+}

@@ -1,0 +1,746 @@
+//! What an experiment file means: validated, nothing left to default, ready to be hashed.
+//!
+//! Checks here need no data; those that do (enough clusters, a tokenizer that fits) belong to the
+//! stages.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use axmem_datasets::source::Source;
+use serde::Serialize;
+
+use super::file::{
+    Analysis, AnalysisFile, Arm, BackgroundFile, Buckets, Checkpoint, Compensate, Contrast,
+    Documents, Dtype, ExperimentFile, Exposures, Goldfish, GridFile, GridSizes, ModelFile,
+    Optimizer, Placement, Prefix, Primary, Rate, Recompute, ScoreFile, Shape, TextFile, Time,
+    TokenizerFile, TrainFile, Warmup,
+};
+
+/// A resolved experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Experiment {
+    /// Name of the study.
+    pub name: String,
+    /// Seed of everything drawn.
+    pub seed: u64,
+    /// The models; one for now.
+    pub models: Vec<Model>,
+    /// The tokenizer.
+    pub tokenizer: TokenizerChoice,
+    /// The probed documents.
+    pub corpus: Text,
+    /// The background.
+    pub background: Background,
+    /// What a document is.
+    pub documents: Documents,
+    /// Buckets and trials.
+    pub buckets: Buckets,
+    /// Training.
+    pub train: Train,
+    /// The layout of the ranks.
+    pub grid: GridChoice,
+    /// Whether the grid is part of the keys.
+    pub strict: bool,
+    /// Probes.
+    pub score: Score,
+    /// The analysis.
+    pub analysis: Analysis,
+}
+
+/// One model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// Label in tables.
+    pub name: String,
+    /// Where its initial weights come from.
+    #[serde(flatten)]
+    pub weights: Weights,
+    /// The compute type.
+    pub dtype: Dtype,
+}
+
+/// Where initial weights come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// Random numbers, one set for each trial.
+    Random(Shape),
+    /// A repository of the hub at a commit.
+    Hub {
+        /// `ORGANISATION/NAME`.
+        repository: String,
+        /// The commit.
+        revision: String,
+    },
+    /// A folder in the Hugging Face layout.
+    Folder(String),
+}
+
+/// Where the tokenizer comes from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenizerChoice {
+    /// Trained on the background.
+    Bpe {
+        /// Number of ids.
+        vocab: usize,
+    },
+    /// A `tokenizer.json`.
+    File {
+        /// Its path.
+        path: String,
+        /// Hash of its content, filled when the plan is made.
+        content: Option<String>,
+    },
+    /// The published model's own.
+    Published,
+}
+
+/// A source of text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Text {
+    /// As typed.
+    pub source: String,
+    /// The hub's commit.
+    pub revision: Option<String>,
+    /// Folder of a hub repository.
+    pub config: Option<String>,
+    /// Pinned hash.
+    pub sha256: Option<String>,
+    /// Hash of the content of a local source, filled when the plan is made.
+    pub content: Option<String>,
+}
+
+/// Background and held-out text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Background {
+    /// Its source; `None` is the rest of the corpus.
+    #[serde(flatten)]
+    pub text: Option<Text>,
+    /// Rows.
+    pub rows: usize,
+    /// Held-out documents.
+    pub held_out: usize,
+}
+
+/// Training.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Train {
+    /// The losses.
+    pub arms: Vec<Arm>,
+    /// Rows of a step.
+    pub batch: usize,
+    /// Rows of a forward pass.
+    pub micro_batch: usize,
+    /// Background rows for each treated row.
+    pub mix: u32,
+    /// Where the presentations are.
+    pub placement: Placement,
+    /// The warm-up.
+    pub warmup: Warmup,
+    /// The learning rate.
+    pub rate: Rate,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// Largest gradient norm.
+    pub clip: f64,
+    /// Recomputation.
+    pub recompute: Recompute,
+    /// Checkpoints.
+    pub checkpoint: Checkpoint,
+}
+
+/// The layout of the ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GridChoice {
+    /// (1, 1, n, 1) with the n of the launcher, 1 without one.
+    Auto,
+    /// These sizes.
+    Sizes(GridSizes),
+}
+
+/// Probes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// Lengths of suffix, ascending.
+    pub suffix: Vec<usize>,
+    /// Prefixes.
+    pub prefix: Vec<Prefix>,
+    /// Shortest prefix.
+    pub min_prefix: usize,
+    /// Whether documents are decoded freely too.
+    pub generate: bool,
+    /// Documents scored at a time.
+    pub batch: usize,
+}
+
+/// A value that can't be used, by its field.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Dotted path of the field.
+    pub field: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+type Resolved<T> = Result<T, Refusal>;
+
+fn refuse<T>(field: &str, message: impl Into<String>) -> Resolved<T> {
+    Err(Refusal {
+        field: field.to_owned(),
+        message: message.into(),
+    })
+}
+
+/// Validates what was typed and fills every default.
+pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
+    check_name("name", &file.name)?;
+    let model = model(file.model)?;
+    let tokenizer = tokenizer(file.tokenizer, &model, file.background.source.is_some())?;
+    let score = score(file.score, &file.documents)?;
+    check_documents(&file.documents, &model)?;
+    check_buckets(&file.buckets)?;
+    let train = train(file.train)?;
+    let analysis = analysis(file.analysis, &score, &file.buckets)?;
+    Ok(Experiment {
+        name: file.name,
+        seed: file.seed,
+        tokenizer,
+        corpus: text("corpus", file.corpus)?,
+        background: background(file.background, &train, &file.buckets)?,
+        documents: file.documents,
+        buckets: file.buckets,
+        grid: grid(file.grid)?,
+        strict: file.strict,
+        models: vec![model],
+        train,
+        score,
+        analysis,
+    })
+}
+
+/// Names become folders and labels.
+fn check_name(field: &str, name: &str) -> Resolved<()> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+');
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) || name.len() > 100 {
+        return refuse(
+            field,
+            format!("\"{name}\" is no name; use letters, digits, `-`, `_`, `+` and `.`"),
+        );
+    }
+    Ok(())
+}
+
+fn model(file: ModelFile) -> Resolved<Model> {
+    let weights = match (file.random, file.source) {
+        (Some(_), Some(_)) => return refuse("model", "give `random` or `source`, not both"),
+        (None, None) => return refuse("model", "give `random` with a shape, or `source`"),
+        (Some(shape), None) => {
+            if file.revision.is_some() {
+                return refuse("model.revision", "random weights have no revision");
+            }
+            if file.dtype == Dtype::Bf16 {
+                return refuse(
+                    "model.dtype",
+                    "random weights are trained in f32 for now; bf16 comes with published weights",
+                );
+            }
+            check_shape(&shape)?;
+            Weights::Random(shape)
+        }
+        (None, Some(source)) => published(&source, file.revision)?,
+    };
+    let name = file.name.unwrap_or_else(|| match &weights {
+        Weights::Random(shape) => format!("random-{}x{}", shape.layers, shape.hidden),
+        Weights::Hub {
+            repository: path, ..
+        }
+        | Weights::Folder(path) => path
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or(path)
+            .to_owned(),
+    });
+    check_name("model.name", &name)?;
+    Ok(Model {
+        name,
+        weights,
+        dtype: file.dtype,
+    })
+}
+
+fn published(source: &str, revision: Option<String>) -> Resolved<Weights> {
+    let Some(repository) = source.strip_prefix("hf:") else {
+        return Ok(Weights::Folder(source.to_owned()));
+    };
+    if repository
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .count()
+        != 2
+    {
+        return refuse(
+            "model.source",
+            format!("{source} is not hf:ORGANISATION/NAME"),
+        );
+    }
+    match revision {
+        Some(revision) if is_commit(&revision) => Ok(Weights::Hub {
+            repository: repository.to_owned(),
+            revision,
+        }),
+        Some(revision) => refuse(
+            "model.revision",
+            format!("{revision} is not a commit of 40 hexadecimal digits; names of branches move"),
+        ),
+        None => refuse(
+            "model.revision",
+            format!("{source} needs the commit it is pinned to"),
+        ),
+    }
+}
+
+fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn check_shape(shape: &Shape) -> Resolved<()> {
+    let sizes = [
+        ("hidden", shape.hidden),
+        ("layers", shape.layers),
+        ("heads", shape.heads),
+        ("kv_heads", shape.kv_heads),
+        ("ffn", shape.ffn),
+    ];
+    for (field, size) in sizes {
+        if size == 0 {
+            return refuse(&format!("model.random.{field}"), "must be at least 1");
+        }
+    }
+    if !shape.hidden.is_multiple_of(shape.heads) || !(shape.hidden / shape.heads).is_multiple_of(2)
+    {
+        return refuse(
+            "model.random.heads",
+            format!(
+                "hidden {} over {} heads is no even head size",
+                shape.hidden, shape.heads
+            ),
+        );
+    }
+    if !shape.heads.is_multiple_of(shape.kv_heads) {
+        return refuse(
+            "model.random.kv_heads",
+            format!(
+                "{} does not divide the {} heads",
+                shape.kv_heads, shape.heads
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn tokenizer(
+    file: Option<TokenizerFile>,
+    model: &Model,
+    has_background: bool,
+) -> Resolved<TokenizerChoice> {
+    match (file, &model.weights) {
+        (Some(TokenizerFile::Bpe(_)), Weights::Hub { .. } | Weights::Folder(_)) => refuse(
+            "tokenizer.bpe",
+            "published weights know their own ids only; remove `tokenizer`",
+        ),
+        // 256 bytes and three special ids, then at least one merge.
+        (Some(TokenizerFile::Bpe(bpe)), _) if bpe.vocab < 260 => {
+            refuse("tokenizer.bpe.vocab", format!("{} is below 260", bpe.vocab))
+        }
+        (Some(TokenizerFile::Bpe(_)), _) if !has_background => refuse(
+            "tokenizer.bpe",
+            "a tokenizer trained here sees the background only, so `background.source` is needed",
+        ),
+        (Some(TokenizerFile::Bpe(bpe)), _) => Ok(TokenizerChoice::Bpe { vocab: bpe.vocab }),
+        (Some(TokenizerFile::File(path)), _) => Ok(TokenizerChoice::File {
+            path,
+            content: None,
+        }),
+        (None, Weights::Random(_)) => refuse(
+            "tokenizer",
+            "random weights need one: `{ bpe: { vocab: 2048 } }` or `{ file: PATH }`",
+        ),
+        (None, _) => Ok(TokenizerChoice::Published),
+    }
+}
+
+fn text(field: &str, file: TextFile) -> Resolved<Text> {
+    let source: Source = file
+        .source
+        .parse()
+        .map_err(|error: axmem_datasets::Error| Refusal {
+            field: format!("{field}.source"),
+            message: error.to_string(),
+        })?;
+    if let Source::Hub { .. } = source {
+        match &file.revision {
+            Some(revision) if is_commit(revision) => {}
+            _ => {
+                return refuse(
+                    &format!("{field}.revision"),
+                    format!(
+                        "{} needs the commit (40 hexadecimal digits) it is pinned to",
+                        file.source
+                    ),
+                );
+            }
+        }
+    } else if file.revision.is_some() || file.config.is_some() {
+        return refuse(field, "`revision` and `config` belong to hf: sources only");
+    }
+    if let Some(hash) = &file.sha256
+        && (hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
+        return refuse(&format!("{field}.sha256"), "is not 64 hexadecimal digits");
+    }
+    Ok(Text {
+        source: file.source,
+        revision: file.revision,
+        config: file.config,
+        sha256: file.sha256.map(|hash| hash.to_ascii_lowercase()),
+        content: None,
+    })
+}
+
+impl Text {
+    /// The source, parsed again from what was typed.
+    ///
+    /// # Errors
+    /// Never after [`resolve`], which parsed it.
+    pub fn parse(&self) -> axmem_datasets::Result<Source> {
+        self.source.parse()
+    }
+
+    /// The path of a local source.
+    pub fn local(&self) -> Option<PathBuf> {
+        match self.parse() {
+            Ok(Source::Local(path)) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+fn background(file: BackgroundFile, train: &Train, buckets: &Buckets) -> Resolved<Background> {
+    let source = match file.source {
+        Some(source) => Some(text(
+            "background",
+            TextFile {
+                source,
+                revision: file.revision,
+                config: file.config,
+                sha256: file.sha256,
+            },
+        )?),
+        None if file.revision.is_some() || file.config.is_some() || file.sha256.is_some() => {
+            return refuse(
+                "background",
+                "`revision`, `config` and `sha256` need a `source`",
+            );
+        }
+        None => None,
+    };
+    let rows = file.rows.unwrap_or_else(|| {
+        let treated: usize = buckets.epochs.iter().map(|&epochs| epochs as usize).sum();
+        train.warmup.steps as usize * train.batch + train.mix as usize * treated * buckets.size
+    });
+    if rows == 0 && (train.warmup.steps > 0 || train.mix > 0) {
+        return refuse("background.rows", "warm-up and mix need at least one row");
+    }
+    Ok(Background {
+        text: source,
+        rows,
+        held_out: file.held_out.unwrap_or(32),
+    })
+}
+
+fn check_documents(documents: &Documents, model: &Model) -> Resolved<()> {
+    if documents.min_tokens > documents.tokens {
+        return refuse(
+            "documents.min_tokens",
+            format!(
+                "{} is larger than documents.tokens, {}",
+                documents.min_tokens, documents.tokens
+            ),
+        );
+    }
+    if let Weights::Random(shape) = &model.weights
+        && shape.max_positions < documents.tokens
+    {
+        return refuse(
+            "documents.tokens",
+            format!(
+                "{} is more than the {} positions of the model (model.random.max_positions)",
+                documents.tokens, shape.max_positions
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn check_buckets(buckets: &Buckets) -> Resolved<()> {
+    if !buckets.epochs.contains(&0) {
+        return refuse(
+            "buckets.epochs",
+            "has no level 0; the control bucket needs it",
+        );
+    }
+    if buckets.epochs.len() < 2 {
+        return refuse("buckets.epochs", "has no treated level");
+    }
+    if buckets.epochs.iter().collect::<HashSet<_>>().len() < buckets.epochs.len() {
+        return refuse(
+            "buckets.epochs",
+            "names a level twice; raise buckets.size instead",
+        );
+    }
+    if buckets.size == 0 {
+        return refuse("buckets.size", "must be at least 1");
+    }
+    if buckets.trials == 0 || buckets.trials as usize > buckets.epochs.len() {
+        return refuse(
+            "buckets.trials",
+            format!(
+                "{} is not from 1 to the number of levels, {}; a further trial would repeat one",
+                buckets.trials,
+                buckets.epochs.len()
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn train(file: TrainFile) -> Resolved<Train> {
+    if file.arms.is_empty() {
+        return refuse("train.arms", "is empty; name at least `standard`");
+    }
+    let mut names = HashSet::new();
+    for (index, arm) in file.arms.iter().enumerate() {
+        let field = format!("train.arms.{index}");
+        check_name(&field, arm.name())?;
+        if !names.insert(arm.name()) {
+            return refuse(
+                &field,
+                format!("a second arm is called {}; give it a `name`", arm.name()),
+            );
+        }
+        if let Arm::Goldfish(goldfish) = arm {
+            check_goldfish(&field, goldfish)?;
+        }
+    }
+    let micro_batch = file.micro_batch.unwrap_or(file.batch);
+    if file.batch == 0 {
+        return refuse("train.batch", "must be at least 1");
+    }
+    if micro_batch == 0 || micro_batch > file.batch {
+        return refuse(
+            "train.micro_batch",
+            format!("{micro_batch} is not from 1 to the batch, {}", file.batch),
+        );
+    }
+    if !(file.rate.peak.is_finite() && file.rate.peak > 0.0) {
+        return refuse("train.rate.peak", "must be above 0");
+    }
+    if !(0.0..=file.rate.peak).contains(&file.rate.last) {
+        return refuse("train.rate.final", "must be from 0 to the peak");
+    }
+    if !(file.clip.is_finite() && file.clip > 0.0) {
+        return refuse("train.clip", "must be above 0");
+    }
+    check_optimizer(&file.optimizer)?;
+    if file.checkpoint.every == 0 || file.checkpoint.keep == 0 {
+        return refuse("train.checkpoint", "`every` and `keep` must be at least 1");
+    }
+    Ok(Train {
+        arms: file.arms,
+        batch: file.batch,
+        micro_batch,
+        mix: file.mix,
+        placement: file.placement,
+        warmup: file.warmup,
+        rate: file.rate,
+        optimizer: file.optimizer,
+        clip: file.clip,
+        recompute: file.recompute,
+        checkpoint: file.checkpoint,
+    })
+}
+
+fn check_goldfish(field: &str, goldfish: &Goldfish) -> Resolved<()> {
+    if goldfish.k < 2 {
+        return refuse(
+            &format!("{field}.goldfish.k"),
+            "must be at least 2: one target in k is dropped",
+        );
+    }
+    if goldfish.h == 0 {
+        return refuse(&format!("{field}.goldfish.h"), "must be at least 1");
+    }
+    Ok(())
+}
+
+impl Goldfish {
+    /// k / (k - 1), by which the dropped targets are made up for.
+    pub fn factor(&self) -> f64 {
+        f64::from(self.k) / f64::from(self.k - 1)
+    }
+}
+
+impl Arm {
+    /// Factor of the presentations of this arm.
+    pub fn presentations_factor(&self) -> f64 {
+        match self {
+            Self::Goldfish(goldfish) if goldfish.compensate == Compensate::Presentations => {
+                goldfish.factor()
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Rows of a treated step of this arm.
+    pub fn batch(&self, batch: usize) -> usize {
+        match self {
+            Self::Goldfish(goldfish) if goldfish.compensate == Compensate::Batch => {
+                (batch as f64 * goldfish.factor()).round() as usize
+            }
+            _ => batch,
+        }
+    }
+}
+
+fn check_optimizer(optimizer: &Optimizer) -> Resolved<()> {
+    let Optimizer::Adamw(adamw) = optimizer;
+    for (field, beta) in [("beta1", adamw.beta1), ("beta2", adamw.beta2)] {
+        if !(0.0..1.0).contains(&beta) {
+            return refuse(
+                &format!("train.optimizer.adamw.{field}"),
+                "must be from 0 to below 1",
+            );
+        }
+    }
+    if adamw.eps <= 0.0 || adamw.weight_decay < 0.0 {
+        return refuse(
+            "train.optimizer.adamw",
+            "`eps` must be above 0 and `weight_decay` at least 0",
+        );
+    }
+    Ok(())
+}
+
+fn grid(file: GridFile) -> Resolved<GridChoice> {
+    match file {
+        GridFile::Auto => Ok(GridChoice::Auto),
+        GridFile::Sizes(sizes) => {
+            let ranks = sizes.x * sizes.y * sizes.z * sizes.data;
+            if ranks != 1 {
+                return refuse(
+                    "grid",
+                    format!("a grid of {ranks} ranks is not supported yet; use `auto`"),
+                );
+            }
+            Ok(GridChoice::Sizes(sizes))
+        }
+    }
+}
+
+fn score(file: ScoreFile, documents: &Documents) -> Resolved<Score> {
+    let mut suffix = file.suffix;
+    suffix.sort_unstable();
+    suffix.dedup();
+    let Some(&longest) = suffix.last() else {
+        return refuse("score.suffix", "is empty; name at least one length");
+    };
+    if suffix[0] == 0 {
+        return refuse("score.suffix", "a suffix of 0 ids says nothing");
+    }
+    if file.prefix.is_empty() {
+        return refuse("score.prefix", "is empty; use `all`");
+    }
+    let longest_prefix = file.prefix.iter().map(|prefix| match prefix {
+        Prefix::All => file.min_prefix,
+        Prefix::Tokens(tokens) => *tokens,
+    });
+    let needed = longest + longest_prefix.max().unwrap_or(0).max(1);
+    if needed > documents.min_tokens {
+        return refuse(
+            "score.suffix",
+            format!(
+                "a suffix of {longest} ids with its prefix needs documents of at least {needed} \
+                 ids, documents.min_tokens is {}",
+                documents.min_tokens
+            ),
+        );
+    }
+    if file.batch == 0 {
+        return refuse("score.batch", "must be at least 1");
+    }
+    Ok(Score {
+        suffix,
+        prefix: file.prefix,
+        min_prefix: file.min_prefix,
+        generate: file.generate,
+        batch: file.batch,
+    })
+}
+
+fn analysis(file: AnalysisFile, score: &Score, buckets: &Buckets) -> Resolved<Analysis> {
+    let suffix = file.primary.suffix.unwrap_or(score.suffix[0]);
+    if !score.suffix.contains(&suffix) {
+        return refuse(
+            "analysis.primary.suffix",
+            format!("{suffix} is not in score.suffix {:?}", score.suffix),
+        );
+    }
+    let highest = buckets.epochs.iter().copied().max().unwrap_or(0);
+    let exposures = match file.primary.exposures {
+        Exposures::Max => highest,
+        Exposures::Level(level) if level > 0 && buckets.epochs.contains(&level) => level,
+        Exposures::Level(level) => {
+            return refuse(
+                "analysis.primary.exposures",
+                format!(
+                    "{level} is no treated level of buckets.epochs {:?}",
+                    buckets.epochs
+                ),
+            );
+        }
+    };
+    if file.primary.time.0 >= file.primary.time.1 {
+        return refuse(
+            "analysis.primary.time",
+            "the first time must come before the second",
+        );
+    }
+    if file.primary.contrast == Contrast::Did && file.primary.time.1 != Time::After {
+        return refuse(
+            "analysis.primary.time",
+            "a contrast of treatment ends at `after`",
+        );
+    }
+    for (field, value) in [("level", file.level), ("margin", file.margin)] {
+        if !(value > 0.0 && value < 1.0) {
+            return refuse(&format!("analysis.{field}"), "must be between 0 and 1");
+        }
+    }
+    if file.resamples == 0 {
+        return refuse("analysis.resamples", "must be at least 1");
+    }
+    Ok(Analysis {
+        primary: Primary {
+            time: file.primary.time,
+            suffix,
+            exposures,
+            contrast: file.primary.contrast,
+        },
+        level: file.level,
+        margin: file.margin,
+        resamples: file.resamples,
+    })
+}

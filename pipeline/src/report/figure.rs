@@ -1,0 +1,541 @@
+//! The two figures, as SVG.
+//!
+//! Owns: axes, marks, colours. Memorisation by presentations (rate with intervals beside the
+//! graded response) and loss by step. Colours are the Okabe-Ito set, which colour-blind readers
+//! can tell apart, and each arm has its own marker as well. One row of panels per model.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::prelude::{
+    BLACK, ChartBuilder, Circle, Color, DrawingArea, IntoDrawingArea, IntoFont, PathElement,
+    Polygon, RGBAColor, RGBColor, Rectangle, SVGBackend, ShapeStyle, Text, TextStyle, WHITE,
+};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::findings::method;
+use super::study::Study;
+
+type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+const FONT: &str = "Helvetica, Arial, 'DejaVu Sans', sans-serif";
+/// Sizes are in SVG units of a figure 960 wide, printed about 17 cm wide.
+const WIDTH: i32 = 960;
+const LEGEND_HEIGHT: i32 = 44;
+const ROW_HEIGHT: i32 = 400;
+const LABEL_SIZE: i32 = 19;
+const TITLE_SIZE: i32 = 21;
+/// Horizontal distance of two arms at one level, in levels.
+const DODGE: f64 = 0.16;
+
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+
+fn colour(arm: usize) -> RGBColor {
+    COLOURS[arm % COLOURS.len()]
+}
+
+/// An axis over a range of numbers with its ticks stated.
+struct Axis {
+    range: Range<f64>,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.range.start) / (self.range.end - self.range.start);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+/// Ticks at multiples of 1, 2 or 5 times a power of ten, about `wanted` of them.
+fn round_ticks(range: &Range<f64>, wanted: f64) -> Vec<f64> {
+    let raw = (range.end - range.start) / wanted;
+    let power = 10f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= raw)
+        .unwrap_or(power * 10.0);
+    let first = (range.start / step).ceil() as i64;
+    let last = (range.end / step).floor() as i64;
+    (first..=last).map(|index| index as f64 * step).collect()
+}
+
+fn text_style(size: i32, colour: RGBColor, horizontal: HPos) -> TextStyle<'static> {
+    TextStyle {
+        color: colour.to_backend_color(),
+        ..TextStyle::from((FONT, size).into_font())
+    }
+    .pos(Pos::new(horizontal, VPos::Center))
+}
+
+/// Draws into a new SVG of the given height; `title` is for readers who can't see it.
+fn draw(height: i32, title: &str, paint: impl FnOnce(&Canvas<'_>) -> Result<()>) -> Result<String> {
+    let mut svg = String::new();
+    {
+        let canvas =
+            SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
+        canvas.fill(&WHITE)?;
+        paint(&canvas)?;
+        canvas.present()?;
+    }
+    let named = format!("<svg role=\"img\" aria-label=\"{title}\" ");
+    Ok(svg.replacen("<svg ", &named, 1))
+}
+
+/// A marker of the arm at a pixel; open ones stand for the baseline.
+fn marker(
+    canvas: &Canvas<'_>,
+    arm: usize,
+    (x, y): (i32, i32),
+    size: i32,
+    open: bool,
+) -> Result<()> {
+    let edge: RGBAColor = colour(arm).mix(if open { 0.55 } else { 1.0 });
+    let line = edge.stroke_width(2);
+    let solid: ShapeStyle = if open { WHITE.filled() } else { edge.filled() };
+    let corners: Vec<(i32, i32)> = match arm % 5 {
+        0 => {
+            canvas.draw(&Circle::new((x, y), size, solid))?;
+            if open {
+                canvas.draw(&Circle::new((x, y), size, line))?;
+            }
+            return Ok(());
+        }
+        1 => vec![(-size, -size), (size, -size), (size, size), (-size, size)],
+        2 => vec![(0, -size - 1), (size + 1, size), (-size - 1, size)],
+        3 => vec![(0, -size - 2), (size + 2, 0), (0, size + 2), (-size - 2, 0)],
+        _ => vec![(-size - 1, -size), (size + 1, -size), (0, size + 1)],
+    };
+    let mut points: Vec<(i32, i32)> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+    canvas.draw(&Polygon::new(points.clone(), solid))?;
+    if open {
+        points.push(points[0]);
+        canvas.draw(&PathElement::new(points, line))?;
+    }
+    Ok(())
+}
+
+/// Legend in a strip of its own above the panels, so that it never lies over data.
+fn legend(canvas: &Canvas<'_>, study: &Study, baseline: Option<&str>) -> Result<()> {
+    let mut x = 78;
+    let y = LEGEND_HEIGHT / 2 + 2;
+    let label = |x: i32, text: String| {
+        canvas.draw(&Text::new(
+            text,
+            (x, y),
+            text_style(LABEL_SIZE, BLACK, HPos::Left),
+        ))
+    };
+    // Room for a word in the average sans-serif face.
+    let advance = |text: &str| 40 + text.chars().count() as i32 * 9;
+    for (index, arm) in study.arms.iter().enumerate() {
+        let line = colour(index).stroke_width(2);
+        canvas.draw(&PathElement::new(vec![(x - 12, y), (x + 12, y)], line))?;
+        if baseline.is_some() {
+            marker(canvas, index, (x, y), 6, false)?;
+        }
+        label(x + 20, arm.clone())?;
+        x += advance(arm);
+    }
+    if let Some(text) = baseline {
+        for index in 0..study.arms.len().min(2) {
+            marker(canvas, index, (x + index as i32 * 18, y), 7, true)?;
+        }
+        label(
+            x + 20 + (study.arms.len().min(2) as i32 - 1) * 18,
+            text.to_owned(),
+        )?;
+    }
+    Ok(())
+}
+
+/// One value at one level for one arm.
+struct Point {
+    level: usize,
+    arm: usize,
+    value: f64,
+    interval: Option<(f64, f64)>,
+    baseline: Option<f64>,
+    /// Values of single trials, where there are several.
+    trials: Vec<f64>,
+}
+
+/// The panel of one response, 0 to 1, over levels.
+fn panel(
+    canvas: &Canvas<'_>,
+    study: &Study,
+    place: (Range<i32>, Range<i32>),
+    title: &str,
+    response: &str,
+    points: &[Point],
+) -> Result<()> {
+    let (columns, rows) = place;
+    let area = canvas.clone().shrink(
+        (columns.start, rows.start),
+        (columns.len() as u32, rows.len() as u32),
+    );
+    let levels = study.levels.len();
+    let x = Axis {
+        range: -0.5..levels as f64 - 0.5,
+        ticks: (0..levels).map(|level| level as f64).collect(),
+    };
+    let y = Axis {
+        range: -0.04..1.04,
+        ticks: (0..=5).map(|tick| f64::from(tick) / 5.0).collect(),
+    };
+    let mut chart = ChartBuilder::on(&area)
+        .margin_top(40)
+        .margin_right(14)
+        .margin_bottom(6)
+        .margin_left(8)
+        .x_label_area_size(58)
+        .y_label_area_size(62)
+        .build_cartesian_2d(x, y)?;
+    let name = |position: &f64| {
+        let (exposures, _) = &study.levels[(position.round() as usize).min(levels - 1)];
+        if *exposures == 0 {
+            "0 (control)".to_owned()
+        } else {
+            exposures.to_string()
+        }
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE.mix(0.0))
+        .bold_line_style(BLACK.mix(0.12))
+        .axis_style(BLACK.mix(0.8).stroke_width(1))
+        .x_label_formatter(&name)
+        .y_label_formatter(&|value| format!("{value:.1}"))
+        .label_style(text_style(LABEL_SIZE, BLACK, HPos::Center))
+        .axis_desc_style(text_style(TITLE_SIZE, BLACK, HPos::Center))
+        .x_desc("presentations of each document")
+        .y_desc(response)
+        .draw()?;
+    canvas.draw(&Text::new(
+        title.to_owned(),
+        (columns.start + 78, rows.start + 22),
+        text_style(TITLE_SIZE, BLACK, HPos::Left),
+    ))?;
+
+    let arms = study.arms.len() as f64;
+    let position = |point: &Point| {
+        point.level as f64 + DODGE.min(0.7 / arms) * (point.arm as f64 - (arms - 1.0) / 2.0)
+    };
+    let pixel = |x: f64, y: f64| chart.backend_coord(&(x, y));
+    for arm in 0..study.arms.len() {
+        let own = || points.iter().filter(move |point| point.arm == arm);
+        let line: Vec<(i32, i32)> = own()
+            .map(|point| pixel(position(point), point.value))
+            .collect();
+        let faint = colour(arm).mix(0.45).stroke_width(2);
+        canvas.draw(&PathElement::new(line, faint))?;
+        for point in own() {
+            if let Some(baseline) = point.baseline {
+                marker(canvas, arm, pixel(position(point), baseline), 7, true)?;
+            }
+        }
+        for point in own() {
+            let x = position(point);
+            if let Some((low, high)) = point.interval {
+                let style = colour(arm).stroke_width(2);
+                let (center, bottom) = pixel(x, low);
+                let (_, top) = pixel(x, high);
+                let bars = [
+                    vec![(center, bottom), (center, top)],
+                    vec![(center - 6, bottom), (center + 6, bottom)],
+                    vec![(center - 6, top), (center + 6, top)],
+                ];
+                for bar in bars {
+                    canvas.draw(&PathElement::new(bar, style))?;
+                }
+            }
+            for value in &point.trials {
+                let (center, middle) = pixel(x, *value);
+                let dot = colour(arm).mix(0.5).filled();
+                canvas.draw(&Circle::new((center + 12, middle), 3, dot))?;
+            }
+            marker(canvas, arm, pixel(x, point.value), 6, false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Points of one model; `value` picks the response out of an estimate.
+fn points(
+    study: &Study,
+    model: &str,
+    value: impl Fn(&super::tables::Estimate) -> Option<f64>,
+    with_interval: bool,
+) -> Vec<Point> {
+    let trials = study.trials(model);
+    let mut points = Vec::new();
+    for (arm, name) in study.arms.iter().enumerate() {
+        for (level, (_, bucket)) in study.levels.iter().enumerate() {
+            let Some(row) = study.estimate(model, name, bucket, &study.primary.to) else {
+                continue;
+            };
+            let Some(after) = value(row).filter(|value| value.is_finite()) else {
+                continue;
+            };
+            let single = |trial: &String| {
+                let cell = study.cell(model, name, trial, bucket, &study.primary.to);
+                cell.first().and_then(|row| value(row))
+            };
+            points.push(Point {
+                level,
+                arm,
+                value: after,
+                interval: row.low.zip(row.high).filter(|_| with_interval),
+                baseline: study
+                    .estimate(model, name, bucket, &study.primary.from)
+                    .and_then(&value),
+                trials: if trials.len() > 1 {
+                    trials.iter().filter_map(single).collect()
+                } else {
+                    Vec::new()
+                },
+            });
+        }
+    }
+    points
+}
+
+/// Names of the interval methods drawn, for the caption.
+pub(super) fn interval_methods(study: &Study) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for model in &study.models {
+        for arm in &study.arms {
+            for (_, bucket) in &study.levels {
+                if let Some(row) = study.estimate(model, arm, bucket, &study.primary.to)
+                    && row.low.is_some()
+                    && !names.contains(&method(&row.method))
+                {
+                    names.push(method(&row.method));
+                }
+            }
+        }
+    }
+    names.join(" and ")
+}
+
+/// Exact match and token accuracy by presentations, arms side by side.
+pub(super) fn memorisation(study: &Study) -> Result<String> {
+    let height = LEGEND_HEIGHT + ROW_HEIGHT * study.models.len() as i32;
+    draw(height, "Memorisation by presentations", |canvas| {
+        legend(
+            canvas,
+            study,
+            Some(&format!("open: before ({})", study.primary.from)),
+        )?;
+        for (index, model) in study.models.iter().enumerate() {
+            let top = LEGEND_HEIGHT + ROW_HEIGHT * index as i32;
+            let rows = top..top + ROW_HEIGHT;
+            let (left, right) = if study.models.len() > 1 {
+                (
+                    format!("{model}: exact match"),
+                    format!("{model}: token accuracy"),
+                )
+            } else {
+                (
+                    "a   exact match".to_owned(),
+                    "b   graded response".to_owned(),
+                )
+            };
+            let rate = points(study, model, |row| Some(row.rate), true);
+            let response = format!("exact match, last {} tokens", study.primary.suffix);
+            panel(
+                canvas,
+                study,
+                (0..WIDTH / 2, rows.clone()),
+                &left,
+                &response,
+                &rate,
+            )?;
+            let graded = points(study, model, |row| row.token_accuracy, false);
+            panel(
+                canvas,
+                study,
+                (WIDTH / 2..WIDTH, rows),
+                &right,
+                "mean token accuracy",
+                &graded,
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// Steps of one curve, the training steps counted on from the warm-up.
+struct Curve {
+    arm: Option<usize>,
+    points: Vec<(f64, f64)>,
+}
+
+/// Most points drawn of one curve; longer ones are thinned evenly.
+const MOST_POINTS: usize = 3000;
+
+/// Curves of one model, the shared warm-up first, and the step where it ends.
+fn curves(study: &Study, model: &str) -> (Vec<Curve>, Option<f64>) {
+    let rows = || study.steps.iter().filter(|row| row.model == model);
+    let last_warmup = rows()
+        .filter(|row| row.phase == "warmup")
+        .map(|row| row.step)
+        .max();
+    let first_train = rows()
+        .filter(|row| row.phase != "warmup")
+        .map(|row| row.step)
+        .min();
+    // Training may count its steps from 0 or go on from the warm-up.
+    let shift = match (last_warmup, first_train) {
+        (Some(last), Some(first)) if first <= last => last + 1 - first,
+        _ => 0,
+    };
+    let mut keys: Vec<(bool, &str, u32)> = Vec::new();
+    for row in rows() {
+        let key = (row.phase != "warmup", row.arm.as_str(), row.trial);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys.sort_unstable();
+    let mut curves = Vec::new();
+    for (train, arm, trial) in keys {
+        let mut points: Vec<(f64, f64)> = rows()
+            .filter(|row| {
+                (row.phase != "warmup", row.arm.as_str(), row.trial) == (train, arm, trial)
+            })
+            .filter(|row| row.loss.is_finite())
+            .map(|row| ((row.step + if train { shift } else { 0 }) as f64, row.loss))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let stride = points.len().div_ceil(MOST_POINTS).max(1);
+        curves.push(Curve {
+            arm: train
+                .then(|| study.arms.iter().position(|name| name == arm))
+                .flatten(),
+            points: points.into_iter().step_by(stride).collect(),
+        });
+    }
+    (curves, last_warmup.map(|last| last as f64 + 0.5))
+}
+
+/// Loss by step, one curve per arm and trial, the warm-up drawn once.
+pub(super) fn training(study: &Study) -> Result<String> {
+    const HEIGHT: i32 = 360;
+    let height = LEGEND_HEIGHT + HEIGHT * study.models.len() as i32;
+    draw(height, "Training loss by step", |canvas| {
+        legend(canvas, study, None)?;
+        for (index, model) in study.models.iter().enumerate() {
+            let top = LEGEND_HEIGHT + HEIGHT * index as i32;
+            loss_panel(canvas, study, model, top..top + HEIGHT)?;
+        }
+        Ok(())
+    })
+}
+
+fn loss_panel(canvas: &Canvas<'_>, study: &Study, model: &str, rows: Range<i32>) -> Result<()> {
+    let (curves, warmup_end) = curves(study, model);
+    let all = || curves.iter().flat_map(|curve| curve.points.iter());
+    let steps = all().map(|point| point.0).fold(1.0, f64::max);
+    let highest = all().map(|point| point.1).fold(0.1, f64::max);
+    let x = 0.0..steps * 1.01;
+    let y = 0.0..highest * 1.05;
+    let area = canvas
+        .clone()
+        .shrink((0, rows.start), (WIDTH as u32, rows.len() as u32));
+    let (x_ticks, y_ticks) = (round_ticks(&x, 8.0), round_ticks(&y, 6.0));
+    let mut chart = ChartBuilder::on(&area)
+        .margin_top(30)
+        .margin_right(20)
+        .margin_bottom(6)
+        .margin_left(8)
+        .x_label_area_size(58)
+        .y_label_area_size(62)
+        .build_cartesian_2d(
+            Axis {
+                range: x,
+                ticks: x_ticks,
+            },
+            Axis {
+                range: y,
+                ticks: y_ticks,
+            },
+        )?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE.mix(0.0))
+        .bold_line_style(BLACK.mix(0.12))
+        .axis_style(BLACK.mix(0.8).stroke_width(1))
+        .x_label_formatter(&|value| format!("{value}"))
+        .y_label_formatter(&|value| super::format::number(*value))
+        .label_style(text_style(LABEL_SIZE, BLACK, HPos::Center))
+        .axis_desc_style(text_style(TITLE_SIZE, BLACK, HPos::Center))
+        .x_desc("optimizer step")
+        .y_desc("loss (nats per kept token)")
+        .draw()?;
+    let pixel = |point: &(f64, f64)| chart.backend_coord(point);
+    if study.models.len() > 1 {
+        canvas.draw(&Text::new(
+            model.to_owned(),
+            (78, rows.start + 14),
+            text_style(TITLE_SIZE, BLACK, HPos::Left),
+        ))?;
+    }
+    let grey = RGBColor(110, 110, 110);
+    if let Some(end) = warmup_end.filter(|end| *end < steps) {
+        let (x, top) = pixel(&(end, highest * 1.05));
+        let (_, bottom) = pixel(&(end, 0.0));
+        canvas.draw(&Rectangle::new(
+            [(x, top), (x + 1, bottom)],
+            grey.mix(0.5).filled(),
+        ))?;
+        canvas.draw(&Text::new(
+            "end of warm-up".to_owned(),
+            (x + 8, top + 12),
+            text_style(LABEL_SIZE, grey, HPos::Left),
+        ))?;
+    }
+    for curve in &curves {
+        let style = curve.arm.map_or(grey.mix(0.9), |arm| colour(arm).mix(0.85));
+        let line: Vec<(i32, i32)> = curve.points.iter().map(pixel).collect();
+        canvas.draw(&PathElement::new(line, style.stroke_width(2)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round_ticks;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(
+            round_ticks(&(0.0..410.0), 8.0),
+            [0.0, 100.0, 200.0, 300.0, 400.0]
+        );
+        assert_eq!(round_ticks(&(0.0..7.9), 6.0), [0.0, 2.0, 4.0, 6.0]);
+    }
+}

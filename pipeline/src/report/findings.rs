@@ -1,0 +1,324 @@
+//! What was found, in sentences.
+//!
+//! Owns: the wording of the summary and the verdict on Goldfish. Every number comes from a row of
+//! `estimates`, `contrasts` or `validation`; the verdict compares an interval of the tables with
+//! the margin fixed before training.
+
+use super::format::{count, interval, number, percent, plural, with_interval};
+use super::page::Text;
+use super::study::Study;
+use super::tables::Estimate;
+
+/// Whether a Goldfish arm held memorisation below the margin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The standard arm memorised by more than the margin, the Goldfish arm by less.
+    Shown,
+    /// The tables leave it open.
+    NotShown,
+    /// The Goldfish arm memorised by more than the margin.
+    Contradicted,
+}
+
+impl Verdict {
+    /// The one word of the report.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Shown => "shown",
+            Self::NotShown => "not shown",
+            Self::Contradicted => "contradicted",
+        }
+    }
+
+    /// Compares the intervals of both arms with the margin. Without an interval, or without
+    /// memorisation in the standard arm, nothing is shown.
+    fn new(standard: Option<(f64, f64)>, goldfish: Option<(f64, f64)>, margin: f64) -> Self {
+        match (standard, goldfish) {
+            (_, Some((low, _))) if low > margin => Self::Contradicted,
+            (Some((low, _)), Some((_, high))) if low > margin && high < margin => Self::Shown,
+            _ => Self::NotShown,
+        }
+    }
+}
+
+pub(super) fn is_goldfish(arm: &str) -> bool {
+    arm.to_lowercase().starts_with("goldfish")
+}
+
+/// The interval of an arm's change against control that bears on the verdict, with its source. A
+/// resampled interval of width zero (no document changed, so no resample can) says nothing about
+/// other documents; then the exact interval of the arm's own rate takes its place.
+fn change_interval(study: &Study, model: &str, arm: &str) -> Option<((f64, f64), &'static str)> {
+    let contrast = study.primary_contrast(model, arm)?;
+    let (low, high) = (contrast.low?, contrast.high?);
+    if high > low {
+        return Some(((low, high), "interval of the primary contrast"));
+    }
+    let trial = study.summary_trial(model);
+    let cell = study.cell(model, arm, &trial, &study.primary.bucket, &study.primary.to);
+    let exact = cell
+        .iter()
+        .find(|row| row.method == "clopper_pearson")
+        .or_else(|| cell.iter().find(|row| row.method == "wilson"))?;
+    Some((
+        (exact.low?, exact.high?),
+        "interval of the arm's own rate, because no document changed and the resampled interval of the contrast has no width",
+    ))
+}
+
+/// The verdict on one Goldfish arm, with the interval it rests on and where that comes from.
+pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option<Text>) {
+    let standard = reference(study)
+        .and_then(|standard| change_interval(study, model, standard))
+        .map(|(interval, _)| interval);
+    let goldfish = change_interval(study, model, arm);
+    let verdict = Verdict::new(
+        standard,
+        goldfish.map(|(interval, _)| interval),
+        study.primary.margin,
+    );
+    let reason = goldfish.map(|((low, high), source)| {
+        let against = match standard {
+            Some((low, _)) if low > study.primary.margin => "",
+            _ => "; the standard arm did not memorise by more than the margin either, so there was nothing to prevent",
+        };
+        Text::from(format!(
+            "{} against a margin of {} ({source}{against})",
+            interval(Some(low), Some(high)),
+            number(study.primary.margin),
+        ))
+    });
+    (verdict, reason)
+}
+
+/// The arm the others are compared with: the first that is not Goldfish.
+pub(super) fn reference(study: &Study) -> Option<&str> {
+    study
+        .arms
+        .iter()
+        .map(String::as_str)
+        .find(|arm| !is_goldfish(arm))
+}
+
+/// `16 hits in 24 documents, 24 clusters`.
+fn sizes(row: &Estimate) -> String {
+    format!(
+        "{} in {}, {}",
+        plural(row.hits, "hit"),
+        plural(row.documents, "document"),
+        plural(row.clusters, "cluster")
+    )
+}
+
+/// The summary: one group of sentences per model.
+pub(super) fn sentences(study: &Study) -> Vec<Text> {
+    let mut list = Vec::new();
+    for model in &study.models {
+        let lead = if study.models.len() > 1 {
+            format!("{model}: ")
+        } else {
+            String::new()
+        };
+        for arm in &study.arms {
+            list.extend(treated(study, model, arm, &lead));
+        }
+        for arm in &study.arms {
+            list.extend(control(study, model, arm, &lead));
+        }
+        for arm in study.arms.iter().filter(|arm| is_goldfish(arm)) {
+            let (verdict, reason) = verdict(study, model, arm);
+            let mut text = Text::from(lead.as_str())
+                .plain("That ")
+                .code(arm.as_str())
+                .plain(" prevents memorisation here is ")
+                .strong(verdict.word());
+            if let Some(reason) = reason {
+                text = text.plain(": ");
+                text.0.extend(reason.0);
+            }
+            list.push(text.plain("."));
+        }
+        list.extend(price(study, model, &lead));
+        list.extend(fragile(study, model, &lead));
+    }
+    list
+}
+
+/// Rate in the primary bucket and its difference from control.
+fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
+    let primary = &study.primary;
+    let after = study.estimate(model, arm, &primary.bucket, &primary.to)?;
+    let mut text = Text::from(lead)
+        .plain("Trained with arm ")
+        .code(arm)
+        .plain(format!(
+            ", the model reproduced the last {} tokens of documents presented {} times at a rate of ",
+            primary.suffix, primary.exposures
+        ))
+        .strong(with_interval(after.rate, after.low, after.high))
+        .plain(format!(" ({})", sizes(after)));
+    if let Some(before) = study.estimate(model, arm, &primary.bucket, &primary.from) {
+        text = text.plain(format!(
+            "; at time {} it was {} ({})",
+            primary.from,
+            with_interval(before.rate, before.low, before.high),
+            plural(before.hits, "hit"),
+        ));
+    }
+    text = text.plain(". ");
+    Some(match study.primary_contrast(model, arm) {
+        Some(contrast) => {
+            let excludes = match (contrast.low, contrast.high) {
+                (Some(low), Some(high)) if low > 0.0 || high < 0.0 => "the interval excludes 0",
+                (Some(low), Some(high)) if low < high => "the interval includes 0",
+                _ => {
+                    "no document changed, so the resampled interval has no width and is no evidence of absence"
+                }
+            };
+            let detectable = contrast.detectable.map_or_else(String::new, |value| {
+                format!("; smallest detectable difference {}", number(value))
+            });
+            text.plain("Its change exceeds that of the control by ")
+                .strong(with_interval(
+                    contrast.estimate.unwrap_or(f64::NAN),
+                    contrast.low,
+                    contrast.high,
+                ))
+                .plain(format!(
+                    " ({}, {} to {}, {}): {excludes}{detectable}.",
+                    kind(&contrast.kind),
+                    contrast.from,
+                    contrast.to,
+                    plural(contrast.clusters, "cluster"),
+                ))
+        }
+        None => text.plain("The tables hold no primary contrast for this arm."),
+    })
+}
+
+/// Rate in the control; with no hit, its upper bound.
+fn control(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
+    let bucket = study.control()?;
+    let row = study.estimate(model, arm, bucket, &study.primary.to)?;
+    let text = Text::from(lead)
+        .plain("Control documents (never presented) under arm ")
+        .code(arm)
+        .plain(": ");
+    Some(if row.hits == 0 {
+        let text = text.strong("0 hits").plain(format!(
+            " in {}, {}",
+            plural(row.documents, "document"),
+            plural(row.clusters, "cluster")
+        ));
+        match row.high {
+            Some(high) => text
+                .plain("; upper bound of the rate ")
+                .strong(number(high))
+                .plain(format!(
+                    " ({}, {}).",
+                    method(&row.method),
+                    percent(row.level)
+                )),
+            None => text.plain("."),
+        }
+    } else {
+        text.plain("rate ")
+            .strong(with_interval(row.rate, row.low, row.high))
+            .plain(format!(" ({}).", sizes(row)))
+    })
+}
+
+/// Held-out loss of the arms, side by side.
+fn price(study: &Study, model: &str, lead: &str) -> Option<Text> {
+    let mut parts = Vec::new();
+    for arm in &study.arms {
+        let losses: Vec<String> = study
+            .validation
+            .iter()
+            .filter(|row| row.model == model && row.arm == *arm && row.time == study.primary.to)
+            .map(|row| number(row.loss))
+            .collect();
+        if !losses.is_empty() {
+            parts.push(format!("{} ({arm})", losses.join(", ")));
+        }
+    }
+    if parts.len() < 2 {
+        return None;
+    }
+    Some(Text::from(format!(
+        "{lead}The price on held-out text, loss after training: {}.",
+        parts.join(" against ")
+    )))
+}
+
+/// Share of fragile documents at the primary time.
+fn fragile(study: &Study, model: &str, lead: &str) -> Option<Text> {
+    let (mut fragile, mut documents) = (0, 0);
+    for arm in &study.arms {
+        for (_, bucket) in &study.levels {
+            if let Some(row) = study.estimate(model, arm, bucket, &study.primary.to) {
+                fragile += row.fragile;
+                documents += row.documents;
+            }
+        }
+    }
+    (documents > 0).then(|| {
+        Text::from(format!(
+            "{lead}{} of {} scores after training are fragile, that is, so near a tie that rounding could turn them.",
+            count(fragile),
+            count(documents)
+        ))
+    })
+}
+
+/// The name of a kind of contrast in words.
+pub(super) fn kind(kind: &str) -> &str {
+    match kind {
+        "did" => "difference in differences",
+        "paired" => "paired change",
+        "arm" => "difference between arms",
+        "size" => "difference between sizes",
+        other => other,
+    }
+}
+
+/// The name of an interval method in words.
+pub(super) fn method(method: &str) -> &str {
+    match method {
+        "wilson" => "Wilson",
+        "clopper_pearson" => "Clopper-Pearson",
+        "bootstrap" => "bootstrap",
+        "korn_graubard" => "Korn-Graubard",
+        "recovered_variance" => "recovered variances",
+        "mcnemar" => "McNemar",
+        "sign_flip" => "sign flips",
+        other => other,
+    }
+}
+
+/// The names of the methods of an interval and of its test, such as `bootstrap+permutation`.
+pub(super) fn methods(names: &str) -> String {
+    let names: Vec<&str> = names.split('+').map(method).collect();
+    names.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict;
+
+    #[test]
+    fn goldfish_prevents_only_below_the_margin_and_with_something_to_prevent() {
+        let memorised = Some((0.4, 0.8));
+        let cases = [
+            (memorised, Some((0.0, 0.03)), Verdict::Shown),
+            (memorised, Some((0.0, 0.14)), Verdict::NotShown),
+            (memorised, Some((0.06, 0.3)), Verdict::Contradicted),
+            (Some((0.0, 0.1)), Some((0.0, 0.03)), Verdict::NotShown),
+            (None, Some((0.0, 0.03)), Verdict::NotShown),
+            (memorised, None, Verdict::NotShown),
+        ];
+        for (standard, goldfish, verdict) in cases {
+            assert_eq!(Verdict::new(standard, goldfish, 0.05), verdict);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The report of a finished run, made from result tables only.
+//!
+//! Owns: reading the tables of `estimate`, `score`, `train` and the data stages, and turning them
+//! into `report.html`, `report.md`, two SVG figures and `summary.json`. It counts rows and formats
+//! numbers; it computes no statistic: every rate, interval and p value is a cell of a table. It
+//! may not touch the store, the stages, or models.
+//!
+//! The same inputs give the same bytes.
+
+mod content;
+mod examples;
+mod figure;
+mod findings;
+mod format;
+mod html;
+mod markdown;
+mod page;
+mod study;
+mod summary;
+mod tables;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// One artefact of the run, as it stands in the provenance section.
+#[derive(Clone, Debug, Default)]
+pub struct Artefact {
+    /// Stage that made it, with its subject where there is one, e.g. `train standard 0`.
+    pub stage: String,
+    /// Key of the artefact in the store.
+    pub key: String,
+    /// Folder of the artefact.
+    pub dir: PathBuf,
+}
+
+/// Everything the report is made from. Paths name Parquet tables unless said otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// Name of the experiment.
+    pub name: String,
+    /// Version of the program.
+    pub version: String,
+    /// The resolved experiment, no defaults left.
+    pub experiment: serde_json::Value,
+    /// All artefacts the report rests on, in the order of the plan.
+    pub artefacts: Vec<Artefact>,
+    /// Table `estimates`.
+    pub estimates: PathBuf,
+    /// Table `contrasts`.
+    pub contrasts: PathBuf,
+    /// Table `overlap`.
+    pub overlap: PathBuf,
+    /// Table `transitions`.
+    pub transitions: PathBuf,
+    /// Tables `scores`, one or more per model, arm, trial and time.
+    pub scores: Vec<PathBuf>,
+    /// Tables `steps` of the warm-up and the training runs.
+    pub steps: Vec<PathBuf>,
+    /// Tables `validation` of held-out loss.
+    pub validation: Vec<PathBuf>,
+    /// Exposure ledgers, one per training run.
+    pub exposures: Vec<PathBuf>,
+    /// Table `documents` (titles and origins).
+    pub documents: Option<PathBuf>,
+    /// Table `tokens` (eligibility with reasons, and the ids of the examples).
+    pub tokens: Option<PathBuf>,
+    /// `tokenizer.json`, to print examples as text; a JSON file.
+    pub tokenizer: Option<PathBuf>,
+    /// Table `exclusions` of the background.
+    pub exclusions: Option<PathBuf>,
+    /// Where the analysis settings differ from those sealed before training, one sentence each.
+    pub deviations: Vec<String>,
+    /// Wall-clock seconds of all stages together, as recorded when they were made.
+    pub seconds: f64,
+}
+
+/// Writes `report.html`, `report.md`, `memorisation.svg`, `training.svg` and `summary.json` into
+/// `out_dir`, which is created if missing. Each file is replaced as a whole.
+///
+/// # Errors
+/// A table that is missing, unreadable or lacks a column, and a folder that can't be written; each
+/// names the path.
+pub fn write(inputs: &Inputs, out_dir: &Path) -> Result<()> {
+    let study = study::Study::read(inputs)?;
+    let memorisation = figure::memorisation(&study)?;
+    let training = figure::training(&study)?;
+    let page = content::page(inputs, &study)?;
+    let figures = [
+        (content::MEMORISATION, memorisation.as_str()),
+        (content::TRAINING, training.as_str()),
+    ];
+
+    axmem_datasets::files::create_dir_all(out_dir)?;
+    let put = |name: &str, text: &str| {
+        axmem_datasets::files::write_atomic(out_dir.join(name), text.as_bytes())
+            .with_context(|| format!("cannot write the report of {}", inputs.name))
+    };
+    for (name, svg) in &figures {
+        put(name, svg)?;
+    }
+    put("report.html", &html::render(&page, &figures))?;
+    put("report.md", &markdown::render(&page))?;
+    put("summary.json", &summary::render(inputs, &study)?)
+}

@@ -1,0 +1,320 @@
+//! The tables of one run together, with the questions the report asks of them.
+//!
+//! Owns: reading all inputs, the order of models, arms and levels, and look-ups by key. It picks
+//! rows; it may not compute anything from them.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::Inputs;
+use super::tables::{
+    self, Contrast, Estimate, Exclusion, Exposure, Overlap, Score, Step, TokenRow, Transition,
+    Validation,
+};
+
+/// The analysis settings the summary is built on.
+#[derive(Clone, Debug)]
+pub(super) struct Primary {
+    pub from: String,
+    pub to: String,
+    pub suffix: u32,
+    pub prefix: String,
+    /// Nominal exposures of the treated bucket.
+    pub exposures: u32,
+    /// Name of that bucket in the tables.
+    pub bucket: String,
+    /// Kind of the primary contrast, e.g. `did`.
+    pub contrast: String,
+    pub level: f64,
+    pub margin: f64,
+}
+
+/// All tables, read.
+#[derive(Clone, Debug)]
+pub(super) struct Study {
+    pub estimates: Vec<Estimate>,
+    pub contrasts: Vec<Contrast>,
+    pub overlap: Vec<Overlap>,
+    pub transitions: Vec<Transition>,
+    pub scores: Vec<Score>,
+    pub steps: Vec<Step>,
+    pub validation: Vec<Validation>,
+    /// One ledger per training run.
+    pub exposures: Vec<Vec<Exposure>>,
+    pub tokens: Vec<TokenRow>,
+    pub exclusions: Vec<Exclusion>,
+    /// Title of each document and window.
+    pub titles: BTreeMap<String, String>,
+    /// Documents of the corpus by origin.
+    pub origins: BTreeMap<String, u64>,
+    /// In the order of the tables.
+    pub models: Vec<String>,
+    /// Trained arms, in the order of the tables, the standard loss first.
+    pub arms: Vec<String>,
+    /// Nominal exposures with their bucket name, rising; 0 is the control.
+    pub levels: Vec<(u32, String)>,
+    pub primary: Primary,
+    /// Training started from random weights, so that `initial` is no baseline.
+    pub random: bool,
+}
+
+fn read_all<T>(
+    paths: &[std::path::PathBuf],
+    read: impl Fn(&std::path::Path) -> Result<Vec<T>>,
+) -> Result<Vec<T>> {
+    let mut rows = Vec::new();
+    for path in paths {
+        rows.extend(read(path)?);
+    }
+    Ok(rows)
+}
+
+/// Values in the order of their first appearance.
+fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for value in values {
+        if !seen.iter().any(|old| old == value) {
+            seen.push(value.to_owned());
+        }
+    }
+    seen
+}
+
+impl Study {
+    /// Reads every table of `inputs`.
+    pub(super) fn read(inputs: &Inputs) -> Result<Self> {
+        let estimates = tables::estimates(&inputs.estimates)?;
+        let tokens = match &inputs.tokens {
+            Some(path) => tables::token_rows(path)?,
+            None => Vec::new(),
+        };
+        let mut titles = BTreeMap::new();
+        let mut origins = BTreeMap::new();
+        if let Some(path) = &inputs.documents {
+            for (id, title, origin) in tables::titles(path)? {
+                titles.insert(id, title);
+                *origins.entry(origin).or_default() += 1;
+            }
+        }
+        for row in &tokens {
+            titles.insert(row.document.clone(), row.title.clone());
+            if inputs.documents.is_none() {
+                *origins.entry(row.origin.clone()).or_default() += 1;
+            }
+        }
+        let exposures = inputs
+            .exposures
+            .iter()
+            .map(|path| tables::exposures(path))
+            .collect::<Result<_>>()?;
+
+        let mut levels: Vec<(u32, String)> = Vec::new();
+        for row in &estimates {
+            if !levels.iter().any(|(_, bucket)| *bucket == row.bucket) {
+                levels.push((row.exposures_nominal, row.bucket.clone()));
+            }
+        }
+        levels.sort();
+        let primary = Primary::new(&inputs.experiment, &estimates, &levels);
+        let models = distinct(estimates.iter().map(|row| row.model.as_str()));
+        let mut arms = distinct(
+            estimates
+                .iter()
+                .filter(|row| row.time == primary.to)
+                .map(|row| row.arm.as_str()),
+        );
+        arms.sort_by_key(|arm| arm != "standard");
+        Ok(Self {
+            contrasts: tables::contrasts(&inputs.contrasts)?,
+            overlap: tables::overlap(&inputs.overlap)?,
+            transitions: tables::transitions(&inputs.transitions)?,
+            scores: read_all(&inputs.scores, tables::scores)?,
+            steps: read_all(&inputs.steps, tables::steps)?,
+            validation: read_all(&inputs.validation, tables::validation)?,
+            exclusions: match &inputs.exclusions {
+                Some(path) => tables::exclusions(path)?,
+                None => Vec::new(),
+            },
+            random: is_random(&inputs.experiment),
+            estimates,
+            exposures,
+            tokens,
+            titles,
+            origins,
+            models,
+            arms,
+            levels,
+            primary,
+        })
+    }
+
+    /// Estimates of one cell at the primary suffix and prefix, one per method. A baseline is
+    /// shared by the arms: where the table has it only once, any arm finds it.
+    pub(super) fn cell<'a>(
+        &'a self,
+        model: &str,
+        arm: &str,
+        trial: &str,
+        bucket: &str,
+        time: &str,
+    ) -> Vec<&'a Estimate> {
+        let found: Vec<&Estimate> = self
+            .estimates
+            .iter()
+            .filter(|row| {
+                row.model == model
+                    && row.trial == trial
+                    && row.bucket == bucket
+                    && row.time == time
+                    && row.suffix == self.primary.suffix
+                    && row.prefix == self.primary.prefix
+            })
+            .collect();
+        let own: Vec<&Estimate> = found.iter().filter(|row| row.arm == arm).copied().collect();
+        if !own.is_empty()
+            || self
+                .arms
+                .iter()
+                .any(|one| found.iter().any(|row| row.arm == *one))
+        {
+            return own;
+        }
+        found
+    }
+
+    /// The trial label under which a model's cells are summarised: `pooled` where the table has
+    /// it, else its only trial.
+    pub(super) fn summary_trial(&self, model: &str) -> String {
+        let trials = self.trials(model);
+        if trials.len() != 1 && self.has_pooled(model) {
+            return "pooled".to_owned();
+        }
+        trials
+            .first()
+            .cloned()
+            .unwrap_or_else(|| "pooled".to_owned())
+    }
+
+    fn has_pooled(&self, model: &str) -> bool {
+        self.estimates
+            .iter()
+            .any(|row| row.model == model && row.trial == "pooled")
+    }
+
+    /// Labels of the single trials of a model.
+    pub(super) fn trials(&self, model: &str) -> Vec<String> {
+        distinct(
+            self.estimates
+                .iter()
+                .filter(|row| row.model == model && row.trial != "pooled")
+                .map(|row| row.trial.as_str()),
+        )
+    }
+
+    /// The estimate that stands for a cell in sentences and figures: Wilson, else the first.
+    pub(super) fn estimate(
+        &self,
+        model: &str,
+        arm: &str,
+        bucket: &str,
+        time: &str,
+    ) -> Option<&Estimate> {
+        let cell = self.cell(model, arm, &self.summary_trial(model), bucket, time);
+        cell.iter()
+            .find(|row| row.method == "wilson")
+            .or_else(|| cell.iter().find(|row| row.low.is_some()))
+            .or_else(|| cell.first())
+            .copied()
+    }
+
+    /// The primary contrast of an arm: the row with an interval, at the primary settings.
+    pub(super) fn primary_contrast(&self, model: &str, arm: &str) -> Option<&Contrast> {
+        let primary = &self.primary;
+        self.contrasts
+            .iter()
+            .filter(|row| {
+                row.model == model
+                    && row.arm == arm
+                    && row.bucket == primary.bucket
+                    && row.kind == primary.contrast
+                    && row.suffix == primary.suffix
+                    && row.prefix == primary.prefix
+                    && row.from == primary.from
+                    && row.to == primary.to
+            })
+            .max_by_key(|row| row.low.is_some() && row.high.is_some())
+    }
+
+    /// Name of the control bucket, if there is one.
+    pub(super) fn control(&self) -> Option<&str> {
+        self.levels
+            .first()
+            .filter(|(exposures, _)| *exposures == 0)
+            .map(|(_, bucket)| bucket.as_str())
+    }
+
+    /// Title of a document, or its id.
+    pub(super) fn title<'a>(&'a self, document: &'a str) -> &'a str {
+        let article = || document.rsplit_once('#').map_or(document, |(id, _)| id);
+        self.titles
+            .get(document)
+            .or_else(|| self.titles.get(article()))
+            .filter(|title| !title.is_empty())
+            .map_or(document, String::as_str)
+    }
+}
+
+impl Primary {
+    fn new(experiment: &Value, estimates: &[Estimate], levels: &[(u32, String)]) -> Self {
+        let at = |pointer: &str| experiment.pointer(pointer);
+        let text = |pointer: &str, default: &str| {
+            at(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or(default)
+                .to_owned()
+        };
+        let suffix = at("/analysis/primary/suffix")
+            .and_then(Value::as_u64)
+            .map(|suffix| suffix as u32)
+            .or_else(|| estimates.iter().map(|row| row.suffix).min())
+            .unwrap_or(50);
+        let largest = levels.last().map_or(0, |(exposures, _)| *exposures);
+        let exposures = at("/analysis/primary/exposures")
+            .and_then(Value::as_u64)
+            .map_or(largest, |exposures| exposures as u32);
+        let prefixes = distinct(estimates.iter().map(|row| row.prefix.as_str()));
+        Self {
+            from: text("/analysis/primary/time/0", "warm"),
+            to: text("/analysis/primary/time/1", "after"),
+            suffix,
+            prefix: if prefixes.iter().any(|prefix| prefix == "all") {
+                "all".to_owned()
+            } else {
+                prefixes.first().cloned().unwrap_or_default()
+            },
+            exposures,
+            bucket: levels
+                .iter()
+                .find(|(level, _)| *level == exposures)
+                .map_or_else(|| exposures.to_string(), |(_, bucket)| bucket.clone()),
+            contrast: text("/analysis/primary/contrast", "did"),
+            level: at("/analysis/level")
+                .and_then(Value::as_f64)
+                .unwrap_or(0.95),
+            margin: at("/analysis/margin")
+                .and_then(Value::as_f64)
+                .unwrap_or(0.05),
+        }
+    }
+}
+
+/// Whether any model of the experiment starts from random weights.
+fn is_random(experiment: &Value) -> bool {
+    match experiment.get("model").or_else(|| experiment.get("models")) {
+        Some(Value::Array(models)) => models.iter().any(|model| model.get("random").is_some()),
+        Some(model) => model.get("random").is_some_and(|random| !random.is_null()),
+        None => false,
+    }
+}

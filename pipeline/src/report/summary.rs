@@ -1,0 +1,73 @@
+//! `summary.json`: the estimates, contrasts and overlap of a run, for scripts.
+//!
+//! Owns: the schema of that file. Rows are those of the tables, nothing left out.
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use super::Inputs;
+use super::study::Study;
+
+/// Renders the file; numbers that do not exist are null.
+pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
+    let estimates: Vec<Value> = study
+        .estimates
+        .iter()
+        .map(|row| {
+            json!({
+                "model": row.model, "parameters": row.parameters, "family": row.family,
+                "tokenizer": row.tokenizer, "arm": row.arm, "trial": row.trial,
+                "bucket": row.bucket, "exposures_nominal": row.exposures_nominal,
+                "exposures_ledger": row.exposures_ledger, "time": row.time,
+                "suffix": row.suffix, "prefix": row.prefix, "documents": row.documents,
+                "clusters": row.clusters, "hits": row.hits, "fragile": row.fragile,
+                "rate": row.rate, "low": row.low, "high": row.high, "level": row.level,
+                "method": row.method, "dtype": row.dtype,
+            })
+        })
+        .collect();
+    let contrasts: Vec<Value> = study
+        .contrasts
+        .iter()
+        .map(|row| {
+            json!({
+                "model": row.model, "arm": row.arm, "bucket": row.bucket, "kind": row.kind,
+                "suffix": row.suffix, "prefix": row.prefix, "from": row.from, "to": row.to,
+                "estimate": row.estimate, "low": row.low, "high": row.high, "level": row.level,
+                "p": row.p, "p_adjusted": row.p_adjusted, "family": row.family,
+                "method": row.method, "detectable": row.detectable, "clusters": row.clusters,
+            })
+        })
+        .collect();
+    let overlap: Vec<Value> = study
+        .overlap
+        .iter()
+        .map(|row| {
+            json!({
+                "model": row.model, "arm": row.arm, "trial": row.trial, "bucket": row.bucket,
+                "suffix": row.suffix, "prefix": row.prefix, "from": row.from, "to": row.to,
+                "kept": row.kept, "gained": row.gained, "lost": row.lost, "never": row.never,
+                "jaccard": row.jaccard,
+            })
+        })
+        .collect();
+    let artefacts: Map<String, Value> = inputs
+        .artefacts
+        .iter()
+        .map(|artefact| (artefact.stage.clone(), Value::from(artefact.key.clone())))
+        .collect();
+    let summary = json!({
+        "experiment": inputs.name,
+        "version": inputs.version,
+        "estimates": estimates,
+        "contrasts": contrasts,
+        "overlap": overlap,
+        "threshold": Value::Null,
+        "seconds": inputs.seconds,
+        "artefacts": artefacts,
+    });
+    let mut text =
+        serde_json::to_string_pretty(&summary).context("cannot write the summary as JSON")?;
+    text.push('\n');
+    Ok(text)
+}

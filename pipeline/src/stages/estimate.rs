@@ -1,0 +1,174 @@
+//! `estimate`: all scores of the study in one table, the exposure ledger, and what they say.
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result};
+use axmem_datasets::exposure::{self, Exposure};
+use axmem_datasets::schedule::Slot;
+use axmem_datasets::table;
+use axmem_datasets::tokenizer::Tokenizer;
+use axmem_eval::estimate::{self, Analysis, ContrastKind, Primary};
+use axmem_eval::{ModelInfo, ScoreRow};
+
+use super::score::eval_time;
+use super::{Context, engine, train};
+use crate::experiment::{Arm, Contrast, Weights};
+use crate::plan::{self, Stage};
+
+/// Power of the smallest detectable effect.
+const POWER: f64 = 0.8;
+
+pub(super) fn run(context: &Context<'_>) -> Result<()> {
+    let rows = scores(context)?;
+    let ledger = ledger(context)?;
+    let analysis = analysis(context)?;
+    let models = models(context)?;
+
+    let estimates = estimate::estimates(&rows, &models, Some(&ledger), &analysis)?;
+    let contrasts = estimate::contrasts(&rows, &analysis)?;
+    let overlap = estimate::overlap(&rows)?;
+    let transitions = estimate::transitions(&rows)?;
+
+    table::write(context.folder.join("exposures.parquet"), &ledger)?;
+    table::write(context.folder.join("scores.parquet"), &rows)?;
+    table::write(context.folder.join("estimates.parquet"), &estimates)?;
+    table::write(context.folder.join("contrasts.parquet"), &contrasts)?;
+    table::write(context.folder.join("overlap.parquet"), &overlap)?;
+    Ok(table::write(
+        context.folder.join("transitions.parquet"),
+        &transitions,
+    )?)
+}
+
+/// All scores; those that arms share are repeated for each.
+fn scores(context: &Context<'_>) -> Result<Vec<ScoreRow>> {
+    let mut all = Vec::new();
+    for &index in &context.node.inputs {
+        let node = &context.plan.nodes[index];
+        if node.stage != Stage::Score {
+            continue;
+        }
+        let path = context.artefact(index).join("scores.parquet");
+        let rows: Vec<ScoreRow> = table::read(&path)?;
+        if node.subject.arm.is_some() {
+            all.extend(rows);
+            continue;
+        }
+        for arm in &context.experiment.train.arms {
+            // An arm with a warm-up of its own has warm scores of its own.
+            let shared = node.subject.time != Some(crate::experiment::Time::Warm)
+                || plan::masks_warmup(arm).is_none();
+            if shared {
+                all.extend(rows.iter().cloned().map(|row| ScoreRow {
+                    arm: arm.name().to_owned(),
+                    ..row
+                }));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The ledger of every training run, from its schedule and its mask.
+fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
+    let experiment = context.experiment;
+    let suffix: Vec<u32> = experiment
+        .score
+        .suffix
+        .iter()
+        .map(|&length| length as u32)
+        .collect();
+    let documents = train::documents(context)?;
+    let mut ledger = Vec::new();
+    for &index in &context.node.inputs {
+        let node = &context.plan.nodes[index];
+        if node.stage != Stage::Train {
+            continue;
+        }
+        let name = node.subject.arm.as_deref().unwrap_or_default();
+        let arm = experiment.train.arms.iter().find(|arm| arm.name() == name);
+        let mask = match arm {
+            Some(Arm::Goldfish(goldfish)) => Some(engine::goldfish(goldfish)?),
+            _ => None,
+        };
+        let slots: Vec<Slot> = table::read(context.artefact(index).join("schedule.parquet"))?;
+        let steps = slots.last().map_or(0, |slot| slot.step + 1);
+        let rate = engine::rate(&experiment.train, steps);
+        let kept = |document: &str| {
+            let ids = documents.get(document).ok_or_else(|| {
+                axmem_datasets::Error::data(format!("document {document} has no ids"))
+            })?;
+            Ok(match &mask {
+                Some(mask) => mask.keep(ids),
+                None => (0..ids.len()).map(|position| position > 0).collect(),
+            })
+        };
+        let at = |step: u32| rate.at(rate.warmup_steps + u64::from(step) + 1);
+        ledger.extend(exposure::ledger(name, &slots, &suffix, &at, &kept)?);
+    }
+    Ok(ledger)
+}
+
+fn analysis(context: &Context<'_>) -> Result<Analysis> {
+    let experiment = context.experiment;
+    let settings = &experiment.analysis;
+    let reference = experiment
+        .train
+        .arms
+        .iter()
+        .find(|arm| **arm == Arm::Standard);
+    let reference = reference.or_else(|| experiment.train.arms.first());
+    Ok(Analysis {
+        primary: Primary {
+            time: (
+                eval_time(settings.primary.time.0),
+                eval_time(settings.primary.time.1),
+            ),
+            suffix: settings.primary.suffix as u32,
+            exposures: Some(settings.primary.exposures),
+            contrast: match settings.primary.contrast {
+                Contrast::Did => ContrastKind::Did,
+                Contrast::Paired => ContrastKind::Paired,
+            },
+        },
+        reference_arm: reference
+            .context("an experiment has arms")?
+            .name()
+            .to_owned(),
+        level: settings.level,
+        power: POWER,
+        resamples: settings.resamples,
+        permutations: settings.resamples,
+        seed: experiment.seed,
+    })
+}
+
+fn models(context: &Context<'_>) -> Result<Vec<ModelInfo>> {
+    let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
+    let mut parameters: HashMap<usize, u64> = HashMap::new();
+    for &index in &context.node.inputs {
+        let node = &context.plan.nodes[index];
+        if let (Stage::Train, Some(model)) = (node.stage, node.subject.model) {
+            let config = engine::model_config(&context.artefact(index))?;
+            parameters.insert(model, config.parameters());
+        }
+    }
+    let models = context.experiment.models.iter().enumerate();
+    models
+        .map(|(index, model)| {
+            Ok(ModelInfo {
+                model: model.name.clone(),
+                parameters: parameters
+                    .get(&index)
+                    .copied()
+                    .context("every model is trained")?,
+                family: match model.weights {
+                    Weights::Random(_) => "llama, random weights".to_owned(),
+                    Weights::Hub { .. } | Weights::Folder(_) => "llama".to_owned(),
+                },
+                tokenizer: tokenizer.hash()[..12].to_owned(),
+                dtype: model.dtype.name().to_owned(),
+            })
+        })
+        .collect()
+}

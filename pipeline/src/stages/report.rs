@@ -1,0 +1,89 @@
+//! `report`: hands the tables of the study to the report writer.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::Context;
+use crate::plan::Stage;
+use crate::report::{self, Artefact, Inputs};
+use crate::store::Manifest;
+
+pub(super) fn run(context: &Context<'_>) -> Result<()> {
+    let experiment = context.experiment;
+    let estimate = context.input(Stage::Estimate);
+    let tables = |stages: &[Stage], name: &str| {
+        let nodes = context.plan.nodes.iter().enumerate();
+        nodes
+            .filter(|(_, node)| stages.contains(&node.stage))
+            .map(|(index, _)| context.artefact(index).join(name))
+            .collect::<Vec<_>>()
+    };
+    let mut artefacts = Vec::new();
+    let mut seconds = 0.0;
+    for (index, node) in context.plan.nodes.iter().enumerate() {
+        if node.stage == Stage::Report {
+            continue;
+        }
+        let dir = context.artefact(index);
+        seconds += manifest(context, index)?.seconds;
+        artefacts.push(Artefact {
+            stage: node.to_string(),
+            key: node.key.clone(),
+            dir,
+        });
+    }
+    let inputs = Inputs {
+        name: experiment.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        experiment: serde_json::to_value(experiment).context("the resolved experiment")?,
+        artefacts,
+        estimates: estimate.join("estimates.parquet"),
+        contrasts: estimate.join("contrasts.parquet"),
+        overlap: estimate.join("overlap.parquet"),
+        transitions: estimate.join("transitions.parquet"),
+        scores: vec![estimate.join("scores.parquet")],
+        steps: tables(&[Stage::Warmup, Stage::Train], "steps.parquet"),
+        validation: tables(&[Stage::Score], "validation.parquet"),
+        exposures: vec![estimate.join("exposures.parquet")],
+        documents: Some(context.input(Stage::Corpus).join("documents.parquet")),
+        tokens: Some(context.input(Stage::Tokens).join("tokens.parquet")),
+        tokenizer: Some(context.input(Stage::Tokens).join("tokenizer.json")),
+        exclusions: Some(context.input(Stage::Buckets).join("exclusions.parquet")),
+        deviations: deviations(context)?,
+        seconds,
+    };
+    report::write(&inputs, context.folder)
+}
+
+fn manifest(context: &Context<'_>, index: usize) -> Result<Manifest> {
+    let folder = context.artefact(index);
+    let found = context.store.find(&folder)?;
+    found.with_context(|| format!("{} is not complete", folder.display()))
+}
+
+/// Where the analysis is another than the one sealed with the buckets.
+fn deviations(context: &Context<'_>) -> Result<Vec<String>> {
+    let buckets = context.plan.input(context.node, Stage::Buckets);
+    let sealed = manifest(context, buckets.context("a report has buckets")?)?.sealed;
+    let now = serde_json::to_value(&context.experiment.analysis).context("the analysis")?;
+    let mut found = Vec::new();
+    differences("analysis", &sealed["analysis"], &now, &mut found);
+    Ok(found)
+}
+
+fn differences(path: &str, sealed: &Value, now: &Value, found: &mut Vec<String>) {
+    match (sealed, now) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (key, value) in after {
+                let old = before.get(key).unwrap_or(&Value::Null);
+                differences(&format!("{path}.{key}"), old, value, found);
+            }
+        }
+        _ if sealed != now => {
+            found.push(format!(
+                "{path} was {sealed} before training and is {now} in this report"
+            ));
+        }
+        _ => {}
+    }
+}

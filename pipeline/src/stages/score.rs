@@ -1,0 +1,144 @@
+//! `score`: what a model reproduces of the probed documents, and its loss on held-out text.
+//!
+//! Initial, warm and after are this one stage with other weights. Weights that trials share are
+//! scored once and written for each trial; those that arms share are written once with an empty
+//! arm, and `estimate` repeats them.
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result};
+use axmem_datasets::bucket::Assignment;
+use axmem_datasets::eligibility::TokenDocument;
+use axmem_datasets::tokenizer::Tokenizer;
+use axmem_datasets::{files, table};
+use axmem_eval::rank_model::RankModel;
+use axmem_eval::{self as eval, Probe, ScoreRow, ScoreSettings};
+use axmem_trainer::{Llama, checkpoint};
+use serde_json::json;
+
+use super::weights::CHECKPOINT;
+use super::{Context, engine, tokens, training};
+use crate::experiment::{Prefix, Time};
+use crate::plan::Stage;
+
+/// Probes scored between two reports of progress.
+const CHUNK: usize = 64;
+
+pub(super) fn run(context: &Context<'_>) -> Result<()> {
+    let experiment = context.experiment;
+    let weights = context.artefact(context.node.inputs[0]);
+    let model = engine::model_config(&weights)?;
+    let assignments: Vec<Assignment> =
+        table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
+    let probes = probes(context, &assignments)?;
+    let time = context.node.subject.time.context("a score has a time")?;
+    let mut settings = settings(context)?;
+    let (scores, tolerance) = engine::on_ranks(&experiment.grid, |rank| {
+        let mut llama = Llama::initialise(&model, rank, 0)?;
+        checkpoint::load_weights(rank, &weights.join(CHECKPOINT), &model, llama.params_mut())?;
+        training::validate(context, rank, &llama, time.name())?;
+        let model = RankModel {
+            llama: &llama,
+            rank,
+        };
+        let mut settings = settings.clone();
+        settings.tolerance = eval::measure_tolerance(&model, &probes, &settings)?;
+        context.events.start(
+            &context.node.to_string(),
+            "documents",
+            probes.len() as u64,
+            0,
+        );
+        let mut scores = Vec::new();
+        for (index, chunk) in probes.chunks(CHUNK).enumerate() {
+            scores.extend(eval::score(&model, chunk, &settings)?);
+            context
+                .events
+                .progress((index * CHUNK + chunk.len()) as u64, "");
+        }
+        Ok((scores, settings.tolerance))
+    })?;
+    settings.tolerance = tolerance;
+
+    let mut levels: HashMap<(&str, u32), u32> = HashMap::new();
+    for row in &assignments {
+        levels.insert((&row.document, row.trial), row.epochs);
+    }
+    let trials = match context.node.subject.trial {
+        Some(trial) => trial..trial + 1,
+        None => 0..experiment.buckets.trials,
+    };
+    let mut rows = Vec::new();
+    for trial in trials {
+        for score in &scores {
+            let epochs = levels.get(&(score.document.as_str(), trial)).copied();
+            rows.push(ScoreRow {
+                model: context.model().name.clone(),
+                arm: context.node.subject.arm.clone().unwrap_or_default(),
+                trial,
+                time: eval_time(time),
+                epochs: epochs.context("every probed document has a level in every trial")?,
+                score: score.clone(),
+            });
+        }
+    }
+    table::write(context.folder.join("scores.parquet"), &rows)?;
+    let measured = json!({ "tolerance": tolerance, "probes": probes.len() });
+    Ok(files::write_atomic(
+        context.folder.join("tolerance.json"),
+        measured.to_string().as_bytes(),
+    )?)
+}
+
+/// The documents of all buckets, in the order of the buckets.
+fn probes(context: &Context<'_>, assignments: &[Assignment]) -> Result<Vec<Probe>> {
+    let path = context.input(Stage::Tokens).join("tokens.parquet");
+    let mut windows: HashMap<String, TokenDocument> = HashMap::new();
+    table::scan(path, |row: TokenDocument| {
+        windows.insert(row.document.clone(), row);
+        Ok(())
+    })?;
+    assignments
+        .iter()
+        .filter(|row| row.trial == 0)
+        .map(|row| {
+            let window = windows.remove(&row.document);
+            let window = window.with_context(|| format!("document {} has no ids", row.document))?;
+            Ok(Probe {
+                document: row.document.clone(),
+                cluster: row.cluster.clone(),
+                ids: window.ids,
+            })
+        })
+        .collect()
+}
+
+fn settings(context: &Context<'_>) -> Result<ScoreSettings> {
+    let experiment = context.experiment;
+    let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
+    let score = &experiment.score;
+    Ok(ScoreSettings {
+        suffix: score.suffix.clone(),
+        prefix: score
+            .prefix
+            .iter()
+            .map(|prefix| match prefix {
+                Prefix::All => eval::Prefix::All,
+                Prefix::Tokens(tokens) => eval::Prefix::Tokens(*tokens),
+            })
+            .collect(),
+        min_prefix: score.min_prefix,
+        batch: score.batch,
+        bos: tokens::bos(experiment.documents.bos).id(&tokenizer)?,
+        generate: score.generate,
+        tolerance: 0.0,
+    })
+}
+
+pub(super) fn eval_time(time: Time) -> eval::Time {
+    match time {
+        Time::Initial => eval::Time::Initial,
+        Time::Warm => eval::Time::Warm,
+        Time::After => eval::Time::After,
+    }
+}

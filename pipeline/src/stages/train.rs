@@ -1,0 +1,98 @@
+//! `train`: the treated documents by their schedule, from the end of the warm-up.
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result};
+use axmem_datasets::bucket::Assignment;
+use axmem_datasets::eligibility::TokenDocument;
+use axmem_datasets::schedule::{self, ScheduleSettings, Slot};
+use axmem_datasets::table;
+use axmem_trainer::Row;
+
+use super::training::{self, Run};
+use super::{Context, engine};
+use crate::experiment::{Arm, MaskOn, Placement};
+use crate::plan::Stage;
+
+pub(super) fn run(context: &Context<'_>) -> Result<()> {
+    let experiment = context.experiment;
+    let train = &experiment.train;
+    let arm = context.arm().context("training is of one arm")?;
+    let trial = context
+        .node
+        .subject
+        .trial
+        .context("training is of one trial")?;
+    let (background, _) = training::background(context)?;
+    // Rows that the warm-up has used are not used again.
+    let used = (train.warmup.steps as usize * train.batch).min(background.len());
+    let background = &background[used..];
+    let assignments: Vec<Assignment> =
+        table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
+    let settings = ScheduleSettings {
+        batch: arm.batch(train.batch),
+        mix: train.mix,
+        placement: match train.placement {
+            Placement::Spread => schedule::Placement::Spread,
+            Placement::First => schedule::Placement::First,
+            Placement::Last => schedule::Placement::Last,
+        },
+        seed: experiment.seed,
+        presentations_factor: arm.presentations_factor(),
+    };
+    let slots = schedule::schedule(&assignments, background.len(), &settings, trial)?;
+    table::write(context.folder.join("schedule.parquet"), &slots)?;
+    let batches: Vec<&[Slot]> = slots.chunk_by(|a, b| a.step == b.step).collect();
+    let documents = documents(context)?;
+
+    let (goldfish, mask_background) = match arm {
+        Arm::Standard => (None, false),
+        Arm::Goldfish(goldfish) => (
+            Some(engine::goldfish(goldfish)?),
+            goldfish.on == MaskOn::All,
+        ),
+    };
+    let masked = goldfish.is_some();
+    let rate = engine::rate(train, batches.len() as u32);
+    let row = |slot: &Slot| -> Result<Row> {
+        match (&slot.document, slot.background) {
+            (Some(document), _) => {
+                let ids = documents.get(document.as_str());
+                let ids = ids.with_context(|| format!("document {document} has no ids"))?;
+                Ok(Row::document(ids.clone(), masked))
+            }
+            (None, Some(index)) => {
+                let row = background.get(index as usize);
+                let row = row.with_context(|| format!("there is no background row {index}"))?;
+                Ok(training::packed(row, mask_background))
+            }
+            (None, None) => anyhow::bail!("a slot of step {} is empty", slot.step),
+        }
+    };
+    training::run(
+        context,
+        &Run {
+            phase: "train",
+            from: context.input(Stage::Warmup),
+            config: engine::config(train, goldfish),
+            steps: batches.len() as u32,
+            rows: &|step| batches[step as usize].iter().map(&row).collect(),
+            rate: &|step| rate.at(step),
+        },
+    )
+}
+
+/// The ids of every eligible document.
+pub(super) fn documents(context: &Context<'_>) -> Result<HashMap<String, Vec<u32>>> {
+    let mut documents = HashMap::new();
+    table::scan(
+        context.input(Stage::Tokens).join("tokens.parquet"),
+        |row: TokenDocument| {
+            if row.eligible {
+                documents.insert(row.document, row.ids);
+            }
+            Ok(())
+        },
+    )?;
+    Ok(documents)
+}

@@ -1,0 +1,272 @@
+//! A run of steps that survives being killed at any moment: what warm-up and treatment share.
+//!
+//! Every so many steps the records so far and then a checkpoint are written into the folder of
+//! work in progress. A later attempt goes back to the newest complete checkpoint and to the
+//! records that belong to it, so that the tables are those of an unbroken run.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use axmem_datasets::background::PackedRow;
+use axmem_datasets::{files, record, table};
+use axmem_trainer::{
+    Llama, Rank, Row, StepRecord, TrainConfig, Trainer, checkpoint, engine as steps,
+};
+
+use super::weights::{CHECKPOINT, CONFIG};
+use super::{Context, engine};
+use crate::plan::Stage;
+use crate::store::{PARTIAL, remove_file};
+
+/// One step, without what depends on the machine.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    model: String,
+    arm: String,
+    trial: u32,
+    phase: String,
+    step: u64,
+    loss: f64,
+    kept_tokens: u64,
+    tokens: u64,
+    rate: f64,
+    grad_norm: f64,
+}
+
+record!(Step as "steps" {
+    model: String, arm: String, trial: u32, phase: String, step: u64, loss: f64, kept_tokens: u64,
+    tokens: u64, rate: f64, grad_norm: f64,
+});
+
+/// How fast one step was.
+#[derive(Clone, Debug)]
+struct Timing {
+    model: String,
+    arm: String,
+    trial: u32,
+    phase: String,
+    step: u64,
+    seconds: f64,
+    tokens_per_second: f64,
+    flops_per_second: f64,
+}
+
+record!(Timing as "timings" {
+    model: String, arm: String, trial: u32, phase: String, step: u64, seconds: f64,
+    tokens_per_second: f64, flops_per_second: f64,
+});
+
+/// Loss on held-out text.
+#[derive(Clone, Debug)]
+pub(super) struct Validation {
+    model: String,
+    arm: String,
+    trial: u32,
+    time: String,
+    loss: f64,
+    tokens: u64,
+}
+
+record!(Validation as "validation" {
+    model: String, arm: String, trial: u32, time: String, loss: f64, tokens: u64,
+});
+
+/// A run of steps, described.
+pub(super) struct Run<'a> {
+    /// `warmup` or `train`.
+    pub(super) phase: &'static str,
+    /// Artefact whose weights it starts from.
+    pub(super) from: PathBuf,
+    /// Settings of the trainer.
+    pub(super) config: TrainConfig,
+    /// Number of steps.
+    pub(super) steps: u32,
+    /// The rows of a step, counted from 0 in this run.
+    pub(super) rows: &'a (dyn Fn(u32) -> Result<Vec<Row>> + Sync),
+    /// The rate of a step, counted from 1 over warm-up and treatment.
+    pub(super) rate: &'a (dyn Fn(u64) -> f64 + Sync),
+}
+
+/// Makes all steps and writes the checkpoint and the tables `steps` and `timings`.
+pub(super) fn run(context: &Context<'_>, run: &Run<'_>) -> Result<()> {
+    let experiment = context.experiment;
+    let model = engine::model_config(&run.from)?;
+    engine::on_ranks(&experiment.grid, |rank| {
+        // The values are replaced by those of the checkpoint before anything reads them.
+        let llama = Llama::initialise(&model, rank, 0)?;
+        let mut trainer = Trainer::new(llama, run.config.clone())?;
+        steps_of(context, run, rank, &mut trainer)
+    })?;
+    let config = files::read(run.from.join(CONFIG))?;
+    Ok(files::write_atomic(context.folder.join(CONFIG), &config)?)
+}
+
+fn steps_of(
+    context: &Context<'_>,
+    run: &Run<'_>,
+    rank: &Rank,
+    trainer: &mut Trainer,
+) -> Result<()> {
+    let partial = context.folder.join(PARTIAL);
+    files::create_dir_all(&partial)?;
+    let from = run.from.join(CHECKPOINT);
+    trainer.load(rank, &from)?;
+    let first = trainer.step_count();
+    let mut records = Records::default();
+    if let Some((step, folder)) = checkpoint::latest(&partial)? {
+        records = Records::read(&partial, step)?;
+        trainer.load(rank, &folder)?;
+    }
+    let done = (trainer.step_count() - first) as u32;
+    context.events.start(
+        &context.node.to_string(),
+        "steps",
+        u64::from(run.steps),
+        u64::from(done),
+    );
+    let settings = &context.experiment.train.checkpoint;
+    for index in done..run.steps {
+        let rows = (run.rows)(index)?;
+        let record = trainer.step(rank, &rows, (run.rate)(first + u64::from(index) + 1))?;
+        records.push(context, run.phase, &record);
+        let made = index + 1;
+        if made % settings.every == 0 && made < run.steps {
+            records.write(&partial, record.step)?;
+            trainer.save(rank, &checkpoint::step_folder(&partial, record.step))?;
+            checkpoint::prune(&partial, settings.keep)?;
+            records.forget(&partial, &checkpoint_steps(&partial)?)?;
+        }
+        context
+            .events
+            .progress(u64::from(made), &format!("loss {:.3}", record.loss));
+    }
+    trainer.save(rank, &context.folder.join(CHECKPOINT))?;
+    table::write(context.folder.join("steps.parquet"), &records.steps)?;
+    table::write(context.folder.join("timings.parquet"), &records.timings)?;
+    Ok(())
+}
+
+fn checkpoint_steps(partial: &Path) -> Result<Vec<String>> {
+    let names = files::list(partial)?.into_iter().filter_map(|path| {
+        let name = path.file_name()?.to_str()?;
+        path.is_dir().then(|| name.to_owned())
+    });
+    Ok(names.collect())
+}
+
+/// The steps since the start of the run.
+#[derive(Default)]
+struct Records {
+    steps: Vec<Step>,
+    timings: Vec<Timing>,
+}
+
+impl Records {
+    fn push(&mut self, context: &Context<'_>, phase: &str, record: &StepRecord) {
+        let model = context.model().name.clone();
+        let arm = context.node.subject.arm.clone().unwrap_or_default();
+        let trial = context.node.subject.trial.unwrap_or(0);
+        self.timings.push(Timing {
+            model: model.clone(),
+            arm: arm.clone(),
+            trial,
+            phase: phase.to_owned(),
+            step: record.step,
+            seconds: record.seconds,
+            tokens_per_second: record.tokens as f64 / record.seconds,
+            flops_per_second: record.model_flops as f64 / record.seconds,
+        });
+        self.steps.push(Step {
+            model,
+            arm,
+            trial,
+            phase: phase.to_owned(),
+            step: record.step,
+            loss: record.loss,
+            kept_tokens: record.kept_tokens,
+            tokens: record.tokens,
+            rate: record.rate,
+            grad_norm: record.grad_norm,
+        });
+    }
+
+    /// Written before the checkpoint of the same step: a complete checkpoint has its records.
+    fn write(&self, partial: &Path, step: u64) -> Result<()> {
+        let [steps, timings] = names(partial, step);
+        table::write(steps, &self.steps)?;
+        Ok(table::write(timings, &self.timings)?)
+    }
+
+    fn read(partial: &Path, step: u64) -> Result<Self> {
+        let [steps, timings] = names(partial, step);
+        Ok(Self {
+            steps: table::read(steps)?,
+            timings: table::read(timings)?,
+        })
+    }
+
+    /// Removes the records of checkpoints that are gone.
+    fn forget(&self, partial: &Path, kept: &[String]) -> Result<()> {
+        for step in &self.steps {
+            let folder = checkpoint::step_folder(partial, step.step);
+            let name = folder.file_name().unwrap_or_default();
+            if kept.iter().any(|kept| name == kept.as_str()) {
+                continue;
+            }
+            for path in names(partial, step.step) {
+                if path.exists() {
+                    remove_file(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names(partial: &Path, step: u64) -> [PathBuf; 2] {
+    ["steps", "timings"].map(|table| partial.join(format!("{table}-{step:08}.parquet")))
+}
+
+/// The background rows in the order of use, and the held-out rows.
+pub(super) fn background(context: &Context<'_>) -> Result<(Vec<PackedRow>, Vec<PackedRow>)> {
+    let path = context.input(Stage::Buckets).join("background.parquet");
+    let rows: Vec<PackedRow> = table::read(path)?;
+    Ok(rows.into_iter().partition(|row| !row.held_out))
+}
+
+/// A packed row as the trainer takes it.
+pub(super) fn packed(row: &PackedRow, masked: bool) -> Row {
+    Row {
+        ids: row.ids.clone(),
+        segments: row.segments.iter().map(|&length| length as usize).collect(),
+        masked,
+    }
+}
+
+/// Writes the table `validation`: the loss of a model on the held-out rows.
+pub(super) fn validate(
+    context: &Context<'_>,
+    rank: &Rank,
+    llama: &Llama,
+    time: &str,
+) -> Result<()> {
+    let (_, held_out) = background(context)?;
+    let mut rows = Vec::new();
+    if !held_out.is_empty() {
+        let packed: Vec<Row> = held_out.iter().map(|row| packed(row, false)).collect();
+        let batch = context.experiment.score.batch;
+        let (sum, tokens) = steps::evaluate(llama, rank, &packed, batch)?;
+        rows.push(Validation {
+            model: context.model().name.clone(),
+            arm: context.node.subject.arm.clone().unwrap_or_default(),
+            trial: context.node.subject.trial.unwrap_or(0),
+            time: time.to_owned(),
+            loss: sum / tokens.max(1) as f64,
+            tokens,
+        });
+    }
+    Ok(table::write(
+        context.folder.join("validation.parquet"),
+        &rows,
+    )?)
+}

@@ -1,0 +1,101 @@
+//! Which stages a changed setting runs again.
+
+use std::collections::BTreeSet;
+
+use axmem::experiment;
+use axmem::plan::Plan;
+
+use crate::support::smoke;
+
+/// Names of the stages of the smoke study whose keys differ under `set`.
+fn changed(set: &str) -> BTreeSet<String> {
+    let plan = |sets: &[String]| Plan::new(&experiment::load(&smoke(), sets).expect("it resolves"));
+    let (before, after) = (plan(&[]), plan(&[set.to_owned()]));
+    let known: BTreeSet<&str> = before.nodes.iter().map(|node| node.key.as_str()).collect();
+    let new = after
+        .nodes
+        .iter()
+        .filter(|node| !known.contains(node.key.as_str()));
+    new.map(|node| match node.subject.time {
+        Some(time) => format!("{}({})", node.stage.name(), time.name()),
+        None => node.stage.name().to_owned(),
+    })
+    .collect()
+}
+
+#[test]
+fn r03_r06_a_setting_runs_again_exactly_what_depends_on_it() {
+    let all = [
+        "corpus",
+        "tokens",
+        "buckets",
+        "weights",
+        "grid",
+        "score(initial)",
+        "warmup",
+        "score(warm)",
+        "train",
+        "score(after)",
+        "estimate",
+        "report",
+    ];
+    let from_buckets = &[&all[2..3], &all[5..]].concat()[..];
+    let from_train = &all[8..];
+    let scores = &[
+        "score(initial)",
+        "score(warm)",
+        "score(after)",
+        "estimate",
+        "report",
+    ][..];
+    let from_warmup = &all[6..];
+    let table: [(&str, &[&str]); 18] = [
+        (
+            "corpus.source='grammar:articles=48,sentences=14,seed=9'",
+            &all,
+        ),
+        ("tokenizer.bpe.vocab=310", &all[1..]),
+        ("documents.bos=never", &all[1..]),
+        ("model.random.ffn=96", &all[3..]),
+        ("buckets.size=5", from_buckets),
+        ("background.held_out=9", from_buckets),
+        ("train.warmup.steps=12", from_warmup),
+        ("train.batch=5", from_warmup),
+        ("train.clip=0.5", from_warmup),
+        ("train.rate.final=2e-3", from_train),
+        ("train.placement=last", from_train),
+        ("train.mix=1", from_train),
+        ("score.suffix=[10]", scores),
+        ("score.generate=false", scores),
+        ("analysis.resamples=600", &["estimate", "report"]),
+        ("train.checkpoint.every=7", &[]),
+        ("train.recompute=block", &[]),
+        ("name=other", &["report"]),
+    ];
+    for (set, expected) in table {
+        let expected: BTreeSet<String> = expected.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(changed(set), expected, "--set {set}");
+    }
+}
+
+#[test]
+fn a_changed_arm_trains_that_arm_alone() {
+    let plan = |sets: &[String]| Plan::new(&experiment::load(&smoke(), sets).expect("it resolves"));
+    let before = plan(&[]);
+    let after = plan(&["train.arms.1.goldfish.k=3".to_owned()]);
+    for (old, new) in before.nodes.iter().zip(&after.nodes) {
+        let goldfish = new.subject.arm.as_deref() == Some("goldfish");
+        let last = ["estimate", "report"].contains(&new.stage.name());
+        assert_eq!(old.key != new.key, goldfish || last, "{new}");
+    }
+    let own = plan(&["train.arms.1.goldfish.on=all".to_owned()]);
+    let warmups = own
+        .nodes
+        .iter()
+        .filter(|node| node.stage.name() == "warmup");
+    assert_eq!(
+        warmups.count(),
+        4,
+        "one shared and one of the arm for each trial"
+    );
+}
