@@ -1,4 +1,4 @@
-//! The experiment file: what was typed ([`file`]) and what it means ([`resolve`]).
+//! The experiment file: what was typed ([`mod@file`]) and what it means ([`mod@resolve`]).
 //!
 //! [`load`] is the way from a path and the `--set` options to an [`Experiment`]; unknown keys are
 //! errors, and every error names the file, the line and the field. Only the resolved form is

@@ -202,7 +202,7 @@ pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
     check_documents(&file.documents, &model)?;
     check_buckets(&file.buckets)?;
     let train = train(file.train)?;
-    let analysis = analysis(file.analysis, &score, &file.buckets)?;
+    let analysis = analysis(&file.analysis, &score, &file.buckets)?;
     Ok(Experiment {
         name: file.name,
         seed: file.seed,
@@ -690,7 +690,7 @@ fn score(file: ScoreFile, documents: &Documents) -> Resolved<Score> {
     })
 }
 
-fn analysis(file: AnalysisFile, score: &Score, buckets: &Buckets) -> Resolved<Analysis> {
+fn analysis(file: &AnalysisFile, score: &Score, buckets: &Buckets) -> Resolved<Analysis> {
     let suffix = file.primary.suffix.unwrap_or(score.suffix[0]);
     if !score.suffix.contains(&suffix) {
         return refuse(

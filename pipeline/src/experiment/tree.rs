@@ -274,13 +274,11 @@ impl Node {
             }
             other => return Err(format!("there is no `{head}` in {}", other.describe())),
         };
-        match rest {
-            Some(rest) => child.set(rest, value),
-            None => {
-                *child = value;
-                Ok(())
-            }
-        }
+        let Some(rest) = rest else {
+            *child = value;
+            return Ok(());
+        };
+        child.set(rest, value)
     }
 
     /// The line of the field at a dotted path, or of its nearest parent that is in the file.
@@ -400,7 +398,7 @@ impl<'de> Deserializer<'de> for Typed<'_> {
             }),
             Value::Map(entries) => visitor.visit_map(Entries {
                 parent: &self,
-                entries: entries.iter(),
+                rest: entries.iter(),
                 value: None,
             }),
         };
@@ -509,7 +507,7 @@ impl<'de> SeqAccess<'de> for Items<'_, '_> {
 
 struct Entries<'p, 'a> {
     parent: &'p Typed<'a>,
-    entries: std::slice::Iter<'a, (String, u64, Node)>,
+    rest: std::slice::Iter<'a, (String, u64, Node)>,
     value: Option<(&'a str, &'a Node)>,
 }
 
@@ -520,7 +518,7 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, Problem> {
-        let Some((key, line, node)) = self.entries.next() else {
+        let Some((key, line, node)) = self.rest.next() else {
             return Ok(None);
         };
         self.value = Some((key, node));

@@ -20,7 +20,7 @@ use crate::store::{PARTIAL, remove_file};
 
 /// One step, without what depends on the machine.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct StepRow {
     model: String,
     arm: String,
     trial: u32,
@@ -33,14 +33,14 @@ pub(super) struct Step {
     grad_norm: f64,
 }
 
-record!(Step as "steps" {
+record!(StepRow as "steps" {
     model: String, arm: String, trial: u32, phase: String, step: u64, loss: f64, kept_tokens: u64,
     tokens: u64, rate: f64, grad_norm: f64,
 });
 
 /// How fast one step was.
 #[derive(Clone, Debug)]
-struct Timing {
+struct TimingRow {
     model: String,
     arm: String,
     trial: u32,
@@ -51,7 +51,7 @@ struct Timing {
     flops_per_second: f64,
 }
 
-record!(Timing as "timings" {
+record!(TimingRow as "timings" {
     model: String, arm: String, trial: u32, phase: String, step: u64, seconds: f64,
     tokens_per_second: f64, flops_per_second: f64,
 });
@@ -157,8 +157,8 @@ fn checkpoint_steps(partial: &Path) -> Result<Vec<String>> {
 /// The steps since the start of the run.
 #[derive(Default)]
 struct Records {
-    steps: Vec<Step>,
-    timings: Vec<Timing>,
+    steps: Vec<StepRow>,
+    timings: Vec<TimingRow>,
 }
 
 impl Records {
@@ -166,7 +166,7 @@ impl Records {
         let model = context.model().name.clone();
         let arm = context.node.subject.arm.clone().unwrap_or_default();
         let trial = context.node.subject.trial.unwrap_or(0);
-        self.timings.push(Timing {
+        self.timings.push(TimingRow {
             model: model.clone(),
             arm: arm.clone(),
             trial,
@@ -176,7 +176,7 @@ impl Records {
             tokens_per_second: record.tokens as f64 / record.seconds,
             flops_per_second: record.model_flops as f64 / record.seconds,
         });
-        self.steps.push(Step {
+        self.steps.push(StepRow {
             model,
             arm,
             trial,
