@@ -78,39 +78,23 @@ fn family(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return Some(failure.kind);
     }
-    if let Some(error) = error.downcast_ref::<axmem_datasets::Error>() {
-        use axmem_datasets::Kind as From;
-        return Some(match error.kind() {
-            From::Usage => Kind::Usage,
-            From::Data => Kind::Data,
-            From::Model => Kind::Model,
-            From::Resources => Kind::Resources,
-            From::Numerical => Kind::Numerical,
-            From::Rank => Kind::Rank,
-        });
+    macro_rules! library {
+        ($library:ident) => {
+            if let Some(error) = error.downcast_ref::<$library::Error>() {
+                return Some(match error.kind() {
+                    $library::Kind::Usage => Kind::Usage,
+                    $library::Kind::Data => Kind::Data,
+                    $library::Kind::Model => Kind::Model,
+                    $library::Kind::Resources => Kind::Resources,
+                    $library::Kind::Numerical => Kind::Numerical,
+                    $library::Kind::Rank => Kind::Rank,
+                });
+            }
+        };
     }
-    if let Some(error) = error.downcast_ref::<axmem_trainer::Error>() {
-        use axmem_trainer::Kind as From;
-        return Some(match error.kind() {
-            From::Usage => Kind::Usage,
-            From::Data => Kind::Data,
-            From::Model => Kind::Model,
-            From::Resources => Kind::Resources,
-            From::Numerical => Kind::Numerical,
-            From::Rank => Kind::Rank,
-        });
-    }
-    if let Some(error) = error.downcast_ref::<axmem_eval::Error>() {
-        use axmem_eval::Kind as From;
-        return Some(match error.kind() {
-            From::Usage => Kind::Usage,
-            From::Data => Kind::Data,
-            From::Model => Kind::Model,
-            From::Resources => Kind::Resources,
-            From::Numerical => Kind::Numerical,
-            From::Rank => Kind::Rank,
-        });
-    }
+    library!(axmem_datasets);
+    library!(axmem_trainer);
+    library!(axmem_eval);
     // What reaches `main` as a bare io error comes from writing results.
     error.downcast_ref::<io::Error>().map(|_| Kind::Resources)
 }

@@ -1,6 +1,8 @@
 //! The scorer and greedy decoding on a model whose logits are known.
 
-use axmem_eval::{Kind, LanguageModel as _, Prefix, greedy, measure_tolerance, score};
+use axmem_eval::{
+    Kind, LanguageModel as _, Prefix, ScoreSettings, greedy, measure_tolerance, score,
+};
 
 use super::toy::{Toy, one_hot, probe, settings};
 
@@ -102,6 +104,24 @@ fn m14_a_model_that_goes_on_after_the_suffix_still_matches() {
     let scores = score(&toy, &[probe("a", 0..20)], &settings(&[8])).unwrap();
     assert!(scores[0].exact[0]);
     assert_eq!(scores[0].generated.as_deref(), Some(&text[12..20]));
+}
+
+#[test]
+fn t01_a_model_trained_with_a_bos_reproduces_under_that_policy_only() {
+    const BOS: u32 = 1;
+    // Knows what follows 10, 11, 12 at the start of a text, and nothing elsewhere.
+    let toy = Toy::new(20, [(vec![BOS, 10, 11, 12], one_hot(20, 13, 4.0))]);
+    let document = probe("a", [5, 10, 11, 12, 13]);
+    let exact = |bos| {
+        let settings = ScoreSettings {
+            prefix: vec![Prefix::Tokens(3)],
+            bos,
+            ..settings(&[1])
+        };
+        score(&toy, std::slice::from_ref(&document), &settings).unwrap()[0].exact[0]
+    };
+    assert!(exact(Some(BOS)));
+    assert!(!exact(None));
 }
 
 #[test]

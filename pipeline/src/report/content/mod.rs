@@ -1,0 +1,241 @@
+//! The report's sections in their order, from the summary to the definitions.
+//!
+//! Owns: which rows of which table appear where, and every sentence that is not a finding. It
+//! counts and formats; the numbers are cells of the tables.
+
+mod documents;
+mod provenance;
+mod rates;
+
+use anyhow::Result;
+
+use crate::report::Inputs;
+use crate::report::examples;
+use crate::report::figure::interval_methods;
+use crate::report::findings;
+use crate::report::format::{count, number, parameters, percent, plural};
+use crate::report::page::{Block, Page, Table, Text};
+use crate::report::study::Study;
+
+use documents::{exposures, overlap};
+use provenance::{data, definitions, provenance, settings};
+use rates::{contrasts, rates};
+
+/// File of the main figure.
+pub(in crate::report) const MEMORISATION: &str = "memorisation.svg";
+
+/// File of the training curves.
+pub(in crate::report) const TRAINING: &str = "training.svg";
+
+/// Rows of a list of documents before the rest is only counted.
+const MOST_LISTED: usize = 300;
+
+/// Builds the whole report.
+pub(in crate::report) fn page(inputs: &Inputs, study: &Study) -> Result<Page> {
+    let mut blocks = Vec::new();
+    summary(inputs, study, &mut blocks);
+    main_figure(study, &mut blocks);
+    rates(study, &mut blocks);
+    contrasts(study, &mut blocks);
+    overlap(study, &mut blocks);
+    held_out(study, &mut blocks);
+    training(study, &mut blocks);
+    blocks.push(Block::Section("examples", "Examples"));
+    blocks.extend(examples::blocks(
+        study,
+        inputs.tokens.as_deref(),
+        inputs.tokenizer.as_deref(),
+    )?);
+    exposures(study, &mut blocks);
+    data(inputs, study, &mut blocks);
+    settings(inputs, &mut blocks)?;
+    provenance(inputs, study, &mut blocks);
+    definitions(study, &mut blocks);
+    let models: Vec<String> = study
+        .models
+        .iter()
+        .map(|model| {
+            let size = study.estimates.iter().find(|row| row.model == *model);
+            let size = size.map_or_else(String::new, |row| {
+                format!(
+                    " ({} parameters, {})",
+                    parameters(row.parameters),
+                    row.dtype
+                )
+            });
+            format!("{model}{size}")
+        })
+        .collect();
+    Ok(Page {
+        title: format!("Memorisation: {}", inputs.name),
+        subtitle: Text::from(format!(
+            "{}; arms {}; axmem {}",
+            models.join(", "),
+            study.arms.join(", "),
+            inputs.version
+        )),
+        blocks,
+    })
+}
+
+fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
+    blocks.push(Block::Section("summary", "What was found"));
+    blocks.push(Block::List(findings::sentences(study)));
+    let mut caveats = vec![Text::from(
+        "These numbers hold under one recipe (one schedule, one learning rate, one optimizer); \
+         nothing is extrapolated beyond the sizes and presentations run.",
+    )];
+    if study.random {
+        caveats.push(
+            "Training started from random weights: time initial is not a baseline, and the change \
+             is read from warm to after."
+                .into(),
+        );
+    }
+    let trials = study
+        .models
+        .iter()
+        .map(|model| study.trials(model).len())
+        .max()
+        .unwrap_or(0);
+    if trials < study.levels.len() && study.control().is_some() {
+        caveats.push(Text::from(format!(
+            "The design is incomplete: {} for {} levels, so a document was seen at some levels only, \
+             and {} of the {} groups never served as control.",
+            plural(trials as u64, "trial"),
+            study.levels.len(),
+            study.levels.len() - trials.min(study.levels.len()),
+            study.levels.len()
+        )));
+    }
+    blocks.push(Block::List(caveats));
+    for deviation in &inputs.deviations {
+        blocks.push(Block::Callout(
+            Text::new()
+                .strong("Deviation from the sealed analysis: ")
+                .plain(deviation.as_str()),
+        ));
+    }
+}
+
+fn main_figure(study: &Study, blocks: &mut Vec<Block>) {
+    let primary = &study.primary;
+    blocks.push(Block::Section("figure", "Memorisation by presentations"));
+    let trials = if study
+        .models
+        .iter()
+        .any(|model| study.trials(model).len() > 1)
+    {
+        " Small dots are single trials."
+    } else {
+        ""
+    };
+    blocks.push(Block::Figure {
+        file: MEMORISATION,
+        alternative: "Exact match and token accuracy by presentations of a document, per arm"
+            .to_owned(),
+        caption: Text::from(format!(
+            "Left: rate of exact match of the last {} tokens at time {}, with {} intervals ({}). \
+             Right: mean token accuracy under the true prefix, which shows effects too small for \
+             exact match. Open markers: time {}, before the treated documents were trained on. \
+             The horizontal axis gives nominal presentations, evenly spaced; the exposure ledger below \
+             says how many suffix tokens counted in the loss.{trials} Under one recipe.",
+            primary.suffix,
+            primary.to,
+            interval_methods(study),
+            percent(primary.level),
+            primary.from,
+        )),
+    });
+}
+
+fn held_out(study: &Study, blocks: &mut Vec<Block>) {
+    blocks.push(Block::Section("held-out", "Loss on held-out text"));
+    if study.validation.is_empty() {
+        blocks.push(Block::Paragraph("No held-out loss was recorded.".into()));
+        return;
+    }
+    let mut rows: Vec<_> = study.validation.iter().collect();
+    rows.sort_by_key(|row| {
+        (
+            &row.model,
+            arm_order(study, &row.arm),
+            row.trial,
+            time_order(&row.time),
+        )
+    });
+    let mut table = Table::new(
+        "Mean loss in nats per token on documents never trained on, no token masked: the price of an arm.",
+        4,
+        &["Model", "Arm", "Trial", "Time", "Loss", "Tokens"],
+    );
+    for row in rows {
+        table.rows.push(vec![
+            row.model.as_str().into(),
+            arm_name(&row.arm),
+            row.trial.to_string().into(),
+            time_name(study, &row.time),
+            number(row.loss).into(),
+            count(row.tokens).into(),
+        ]);
+    }
+    blocks.push(Block::Table(table));
+}
+
+fn training(study: &Study, blocks: &mut Vec<Block>) {
+    blocks.push(Block::Section("training", "Training curves"));
+    if study.steps.is_empty() {
+        blocks.push(Block::Paragraph("No training step was recorded.".into()));
+        return;
+    }
+    blocks.push(Block::Figure {
+        file: TRAINING,
+        alternative: "Training loss by optimizer step, per arm".to_owned(),
+        caption: "Loss of each step as recorded, not smoothed. Grey: the warm-up on background text, \
+                  run once and shared by the arms. Under Goldfish the loss is the mean over the tokens \
+                  kept, so its height is not comparable with that of the standard arm."
+            .into(),
+    });
+}
+
+/// Order of the times in every table.
+fn time_order(time: &str) -> u8 {
+    match time {
+        "initial" => 0,
+        "warm" => 1,
+        "after" => 2,
+        _ => 3,
+    }
+}
+
+fn time_name(study: &Study, time: &str) -> Text {
+    if time == "initial" && study.random {
+        Text::from(time).faint("\u{a0}(not\u{a0}a\u{a0}baseline)")
+    } else {
+        time.into()
+    }
+}
+
+fn arm_name(arm: &str) -> Text {
+    if arm.is_empty() {
+        "all arms".into()
+    } else {
+        Text::new().code(arm)
+    }
+}
+
+fn arm_order(study: &Study, arm: &str) -> usize {
+    study
+        .arms
+        .iter()
+        .position(|name| name == arm)
+        .map_or(0, |index| index + 1)
+}
+
+fn trial_name(trial: &str) -> String {
+    if trial == "pooled" {
+        "all trials pooled".to_owned()
+    } else {
+        format!("trial {trial}")
+    }
+}
