@@ -18,14 +18,13 @@ use rayon::prelude::*;
 
 pub use pack::{MIN_PIECE, PackedRow};
 pub use runs::RUN;
-pub use titles::normalised_title;
+pub use titles::{Titles, normalised_title};
 
 use crate::eligibility::{TokenDocument, without_bos};
 use crate::error::{Error, Result};
 use crate::random;
 use pack::Packer;
 use runs::Runs;
-use titles::Titles;
 
 /// Candidates encoded at a time; the result does not depend on it.
 const CHUNK: usize = 256;

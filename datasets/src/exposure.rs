@@ -16,7 +16,7 @@ pub struct Exposure {
     pub arm: String,
     /// The trial, from 0.
     pub trial: u32,
-    /// The optimizer step, counted as in the schedule: from 0 after the warm-up.
+    /// The training step, from 1, the warm-up included, as in the schedule.
     pub step: u32,
     /// The learning rate of that step.
     pub rate: f64,

@@ -34,6 +34,8 @@ pub enum Placement {
 pub struct ScheduleSettings {
     /// Rows of a batch.
     pub batch: usize,
+    /// The training step of the first batch: one more than the steps of the warm-up.
+    pub first_step: u32,
     /// Background rows that come with each document row.
     pub mix: u32,
     /// Where the presentations are.
@@ -50,7 +52,7 @@ pub struct ScheduleSettings {
 pub struct Slot {
     /// The trial.
     pub trial: u32,
-    /// The step, from 0 after the warm-up.
+    /// The training step, from 1, the warm-up included.
     pub step: u32,
     /// The row within the batch, from 0.
     pub row: u32,
@@ -113,7 +115,7 @@ pub fn schedule(
             let is_document = companion == 0;
             slots.push(Slot {
                 trial,
-                step: (place / settings.batch) as u32,
+                step: settings.first_step + (place / settings.batch) as u32,
                 row: (place % settings.batch) as u32,
                 document: is_document.then(|| levels[document].0.to_owned()),
                 background: companion

@@ -31,4 +31,4 @@ pub use model::LanguageModel;
 pub use probe::{Cut, Prefix, Probe};
 pub use rank_model::RankModel;
 pub use record::{ModelInfo, ScoreRow, Time};
-pub use score::{Score, ScoreSettings, measure_tolerance, score};
+pub use score::{Score, ScoreSettings, cross_check_sample, measure_tolerance, score};

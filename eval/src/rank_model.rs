@@ -13,6 +13,9 @@ pub struct RankModel<'a> {
     pub llama: &'a Llama,
     /// The rank that holds them.
     pub rank: &'a Rank,
+    /// The number of ids of the tokenizer. Rows of the vocabulary beyond them stand for no id:
+    /// they are cut off, so that none is ever chosen or counted in a probability.
+    pub ids: usize,
 }
 
 impl RankModel<'_> {
@@ -24,7 +27,19 @@ impl RankModel<'_> {
             .flat_map(|&row| &hidden[row * width..(row + 1) * width])
             .copied()
             .collect();
-        Ok(self.llama.logits(self.rank, &chosen)?)
+        self.head(&chosen)
+    }
+
+    /// Logits `[rows, V]` of `hidden`, `[rows, H]`, without the rows of the vocabulary that stand
+    /// for no id.
+    fn head(&self, hidden: &[f32]) -> Result<Vec<f32>> {
+        let mut logits = self.llama.logits(self.rank, hidden)?;
+        let (vocab, all) = (self.vocab(), self.llama.config().vocab);
+        if vocab < all {
+            let rows = logits.chunks_exact(all);
+            logits = rows.flat_map(|row| &row[..vocab]).copied().collect();
+        }
+        Ok(logits)
     }
 }
 
@@ -32,7 +47,7 @@ impl LanguageModel for RankModel<'_> {
     type Cache = KvCache;
 
     fn vocab(&self) -> usize {
-        self.llama.config().vocab
+        self.ids.min(self.llama.config().vocab)
     }
 
     fn max_positions(&self) -> usize {
@@ -79,6 +94,6 @@ impl LanguageModel for RankModel<'_> {
     fn decode(&self, cache: &mut KvCache, next: &[u32]) -> Result<Vec<f32>> {
         let new: Vec<&[u32]> = next.chunks(1).collect();
         let hidden = self.llama.extend(self.rank, cache, &new)?;
-        Ok(self.llama.logits(self.rank, &hidden)?)
+        self.head(&hidden)
     }
 }

@@ -6,7 +6,7 @@
 //! Documents of a batch are read side by side and never padded: the batch size cannot change a
 //! result by more than rounding.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use crate::decode::{argmax, check_rows};
@@ -15,6 +15,8 @@ use crate::{Error, LanguageModel, Result, greedy};
 
 /// The most logits held at once (256 MiB of f32); a larger batch is read in parts.
 const LOGITS_AT_ONCE: usize = 1 << 26;
+/// Documents decoded as a cross-check where generated text is not wanted.
+const CROSS_CHECKED: usize = 8;
 /// Documents that measure the numerical tolerance.
 const TOLERANCE_PROBES: usize = 32;
 /// The smallest tolerance of a margin.
@@ -33,8 +35,11 @@ pub struct ScoreSettings {
     pub batch: usize,
     /// The BOS id where the policy adds one.
     pub bos: Option<u32>,
-    /// Also decode the longest suffix free-running and compare.
+    /// Also decode the longest suffix of every document free-running, and compare.
     pub generate: bool,
+    /// Documents decoded and compared, though not kept, where `generate` is off; see
+    /// [`cross_check_sample`].
+    pub cross_check: BTreeSet<String>,
     /// τ: a document whose absolute signed margin is below it is fragile.
     pub tolerance: f32,
 }
@@ -149,11 +154,15 @@ pub fn score<M: LanguageModel>(
                 settings,
             ));
         }
-        if settings.generate {
-            generate(model, &long, &mut scores[first..], settings)?;
-        }
+        generate(model, &long, &mut scores[first..], settings)?;
     }
     Ok(scores)
+}
+
+/// The first 8 documents by id, for [`ScoreSettings::cross_check`].
+pub fn cross_check_sample(probes: &[Probe]) -> BTreeSet<String> {
+    let documents: BTreeSet<&String> = probes.iter().map(|probe| &probe.document).collect();
+    documents.into_iter().take(CROSS_CHECKED).cloned().collect()
 }
 
 /// Measures τ: twice the largest change of a gap (target logit - largest other logit) when the
@@ -400,7 +409,8 @@ fn summarise(
     score
 }
 
-/// Decodes the longest suffix of each cut and compares it with the teacher-forced verdict.
+/// Decodes the longest suffix of each cut, or of those in the sample, and compares it with the
+/// teacher-forced verdict.
 fn generate<M: LanguageModel>(
     model: &M,
     cuts: &[Cut],
@@ -411,13 +421,15 @@ fn generate<M: LanguageModel>(
     let Some(last) = settings.suffix.iter().position(|&suffix| suffix == steps) else {
         return Ok(());
     };
-    for (cuts, scores) in cuts
-        .chunks(settings.batch)
-        .zip(scores.chunks_mut(settings.batch))
-    {
-        let prefixes: Vec<&[u32]> = cuts.iter().map(Cut::prefix).collect();
+    let mut chosen: Vec<(&Cut, &mut Score)> = cuts
+        .iter()
+        .zip(scores)
+        .filter(|(_, score)| settings.generate || settings.cross_check.contains(&score.document))
+        .collect();
+    for batch in chosen.chunks_mut(settings.batch) {
+        let prefixes: Vec<&[u32]> = batch.iter().map(|(cut, _)| cut.prefix()).collect();
         let continuations = greedy(model, &prefixes, steps)?;
-        for ((cut, score), generated) in cuts.iter().zip(scores).zip(continuations) {
+        for ((cut, score), generated) in batch.iter_mut().zip(continuations) {
             let exact = generated == cut.suffix();
             if exact != score.exact[last] && !score.fragile[last] {
                 let does = if exact {
@@ -433,7 +445,9 @@ fn generate<M: LanguageModel>(
                     ),
                 });
             }
-            score.generated = Some(generated);
+            if settings.generate {
+                score.generated = Some(generated);
+            }
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ use crate::store::Store;
 
 /// Find out when language models memorise their training text, and stop it
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(version = env!("AXMEM_VERSION"), max_term_width = 100, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

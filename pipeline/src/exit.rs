@@ -74,6 +74,18 @@ pub fn code(error: &anyhow::Error) -> u8 {
     error.chain().find_map(family).map_or(1, |kind| kind as u8)
 }
 
+/// The chain of an error as one sentence. A cause that the error above it has already quoted is not said twice.
+pub fn sentence(error: &anyhow::Error) -> String {
+    let mut sentence = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !sentence.contains(&cause) {
+            sentence.push_str(": ");
+            sentence.push_str(&cause);
+        }
+    }
+    sentence
+}
+
 fn family(error: &(dyn std::error::Error + 'static)) -> Option<Kind> {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return Some(failure.kind);
@@ -111,7 +123,12 @@ mod tests {
             .context("stage weights")
             .expect_err("it is an error");
         assert_eq!(code(&error), 4);
-        assert_eq!(format!("{error:#}"), "stage weights: no weights");
+        assert_eq!(sentence(&error), "stage weights: no weights");
         assert_eq!(code(&anyhow::anyhow!("a bug")), 1);
+
+        let missing = anyhow::Error::from(
+            axmem_datasets::files::read("/no/such/file").expect_err("it is missing"),
+        );
+        assert_eq!(sentence(&missing).matches("No such file").count(), 1);
     }
 }

@@ -8,7 +8,11 @@ fn main() -> ExitCode {
         Err(error) => {
             use std::io::Write;
             // Nobody is left to be told if the standard error is closed.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let _ = writeln!(
+                std::io::stderr(),
+                "error: {}",
+                axmem::exit::sentence(&error)
+            );
             ExitCode::from(axmem::exit::code(&error))
         }
     }

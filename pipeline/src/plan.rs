@@ -231,15 +231,15 @@ impl Builder<'_> {
             let initial = self.weights(model, tokens);
             let grid = self.grid(model, &initial);
             for held in &initial {
-                scores.push(self.score(model, held, Time::Initial, tokens, buckets));
+                scores.push(self.score(model, held, Time::Initial, [tokens, buckets, grid]));
             }
             let warm = self.warmup(model, &initial, grid, buckets);
             for held in &warm {
-                scores.push(self.score(model, held, Time::Warm, tokens, buckets));
+                scores.push(self.score(model, held, Time::Warm, [tokens, buckets, grid]));
             }
             let after = self.train(model, &warm, grid, tokens, buckets);
             for held in &after {
-                scores.push(self.score(model, held, Time::After, tokens, buckets));
+                scores.push(self.score(model, held, Time::After, [tokens, buckets, grid]));
             }
             trained.extend(after.iter().map(|held| held.node));
         }
@@ -376,8 +376,7 @@ impl Builder<'_> {
         model: usize,
         held: &Held,
         time: Time,
-        tokens: usize,
-        buckets: usize,
+        [tokens, buckets, grid]: [usize; 3],
     ) -> usize {
         let experiment = self.experiment;
         let settings = json!({
@@ -396,13 +395,9 @@ impl Builder<'_> {
             trial: held.trial,
             time: Some(time),
         };
-        self.push(
-            Stage::Score,
-            subject,
-            settings,
-            vec![held.node, tokens, buckets],
-            does,
-        )
+        let mut inputs = vec![held.node, tokens, buckets];
+        inputs.extend(experiment.strict.then_some(grid));
+        self.push(Stage::Score, subject, settings, inputs, does)
     }
 
     /// One warm-up for each set of initial weights, and one more for each arm that masks it.

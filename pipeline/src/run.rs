@@ -242,7 +242,7 @@ impl Runner<'_> {
             settings: node.settings.clone(),
             inputs: node.inputs.iter().map(input).collect(),
             files: std::collections::BTreeMap::new(),
-            program: env!("CARGO_PKG_VERSION").to_owned(),
+            program: env!("AXMEM_VERSION").to_owned(),
             seed: experiment.seed,
             grid: match &experiment.grid {
                 GridChoice::Auto => [1; 4],

@@ -20,10 +20,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use axmem_datasets::files;
+use axmem_datasets::{files, source};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::digest::digest;
 use crate::exit::Failure;
 
 const MANIFEST: &str = "manifest.json";
@@ -140,23 +141,25 @@ impl Store {
         self.root.join(experiment)
     }
 
-    /// The hash of a local file's content, or of the names and contents of a folder's files.
+    /// The hash of a local file's content, or of the names and contents of the files that are read
+    /// of a folder (names count: ids of articles may come from them).
     /// Files whose size, time and inode are as at an earlier call are not read again.
     pub fn content(&self, path: &Path) -> Result<String> {
-        let record = self.cache().join("contents.json");
+        let record = self.contents();
         let mut known: BTreeMap<String, (Stat, String)> = if record.exists() {
             serde_json::from_str(&files::read_to_string(&record)?).unwrap_or_default()
         } else {
             BTreeMap::new()
         };
-        let listed = if path.is_dir() {
-            files::list(path)?
+        let is_folder = path.is_dir();
+        let listed = if is_folder {
+            source::readable_files(path)?
         } else {
             vec![path.to_path_buf()]
         };
         let mut new = false;
         let mut hashes = Vec::new();
-        for file in listed.iter().filter(|file| !file.is_dir()) {
+        for file in &listed {
             let absolute = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             let name = absolute.display().to_string();
             let stat = Stat::of(file)?;
@@ -169,10 +172,7 @@ impl Store {
             {
                 new = true;
             }
-            hashes.push((
-                file.file_name().map(|name| name.display().to_string()),
-                hash,
-            ));
+            hashes.push((file.as_path(), hash));
         }
         // A store that can't be written yet is no obstacle to looking at a plan.
         if new && self.root.is_dir() {
@@ -180,10 +180,21 @@ impl Store {
             let text = serde_json::to_string(&known).context("hashes of local files")?;
             files::write_atomic(&record, text.as_bytes())?;
         }
-        match hashes.as_slice() {
-            [(_, hash)] => Ok(hash.clone()),
-            many => Ok(crate::digest::digest(&serde_json::json!(many))),
+        let hashes: Vec<_> = hashes.iter().map(|(path, hash)| (*path, &**hash)).collect();
+        Ok(combined(is_folder, &hashes))
+    }
+
+    /// Forgets what [`Store::content`] has read, so that the next call reads again.
+    pub fn forget_contents(&self) -> Result<()> {
+        let record = self.contents();
+        if record.exists() {
+            remove_file(&record)?;
         }
+        Ok(())
+    }
+
+    fn contents(&self) -> PathBuf {
+        self.cache().join("contents.json")
     }
 
     /// Waits until no other process makes the artefact `key`; `waiting` is called once with the
@@ -252,6 +263,9 @@ impl Store {
         if moved {
             write_stat(folder, &manifest)?;
         }
+        // Left over where a process was killed right after the manifest. It's in nobody's way, so
+        // a store that can only be read is no error.
+        let _ = remove_partial(folder);
         Ok(Some(manifest))
     }
 
@@ -304,11 +318,32 @@ impl Store {
         write_stat(folder, &manifest)?;
         let text = serde_json::to_string_pretty(&manifest).context("manifest")?;
         files::write_atomic(folder.join(MANIFEST), text.as_bytes())?;
-        let partial = folder.join(PARTIAL);
-        if partial.is_dir() {
-            files::remove_dir_all(&partial)?;
-        }
+        remove_partial(folder)?;
         Ok(manifest)
+    }
+}
+
+/// What [`Store::content`] gives, from the hashes of the files: of the only file, or of the files
+/// of a folder in the order of their names.
+pub fn combined(is_folder: bool, hashes: &[(&Path, &str)]) -> String {
+    match hashes {
+        [(_, hash)] if !is_folder => (*hash).to_owned(),
+        many => {
+            let name = |path: &Path| path.file_name().map(|name| name.display().to_string());
+            let named: Vec<_> = many.iter().map(|(path, hash)| (name(path), hash)).collect();
+            digest(&serde_json::json!(named))
+        }
+    }
+}
+
+/// Removes the work in progress of a complete artefact; another process may do so at the same time.
+fn remove_partial(folder: &Path) -> Result<()> {
+    let partial = folder.join(PARTIAL);
+    match fs::remove_dir_all(&partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Failure::resources(
+            format!("cannot remove folder {}: {error}", partial.display()),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,6 @@
-//! The shape of a Llama: sizes and constants, read from and written to the Hugging Face `config.json`.
+//! The shape of a Llama: sizes and constants.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 
@@ -97,28 +96,6 @@ impl ModelConfig {
         };
         let block = attention + bias + 3 * self.hidden * self.ffn + 2 * self.hidden;
         (self.layers * block + self.hidden) as u64
-    }
-
-    /// The Hugging Face `config.json` of this model.
-    pub fn to_hf(&self) -> Value {
-        json!({
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "hidden_act": "silu",
-            "vocab_size": self.vocab,
-            "hidden_size": self.hidden,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.ffn,
-            "max_position_embeddings": self.max_positions,
-            "rope_theta": self.rope_theta,
-            "rms_norm_eps": self.norm_eps,
-            "tie_word_embeddings": self.tied,
-            "attention_bias": self.attention_bias,
-            "mlp_bias": false,
-        })
     }
 }
 

@@ -109,11 +109,6 @@ impl Trainer {
         &self.state
     }
 
-    /// Ends the training and keeps the model.
-    pub fn into_llama(self) -> Llama {
-        self.llama
-    }
-
     /// One step on the rows of a global batch, given whole to every rank. Collective.
     ///
     /// A batch without any kept target makes no update: its loss is 0, its gradient zero, and it counts as a step.
@@ -208,7 +203,7 @@ impl Trainer {
             step: self.step,
             updates: self.state.updates,
             model: self.llama.config().clone(),
-            optimizer: self.config.optimizer,
+            optimizer: Some(self.config.optimizer),
             grid: rank.grid.clone(),
         };
         checkpoint::save(rank, folder, &description, fields, &shards)

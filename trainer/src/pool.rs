@@ -1,4 +1,4 @@
-//! Reused buffers of one rank: in steady state a training step allocates nothing, and the peak of what is live is
+//! Reused buffers of one rank: in steady state a training step takes all its tensors from here, and the peak of what is live is
 //! the rank's measured memory.
 
 use std::collections::BTreeMap;

@@ -72,13 +72,6 @@ impl Stream {
         let turn = self.uniform(counter.wrapping_add(1));
         (-2.0 * logarithm(radius)).sqrt() * cosine_of_turn(turn)
     }
-
-    /// Fills `values` with normal numbers of standard deviation `deviation` for the elements from `first` on.
-    pub fn fill_normal(&self, first: u64, deviation: f64, values: &mut [f32]) {
-        for (index, value) in (first..).zip(values) {
-            *value = (self.normal(index) * deviation) as f32;
-        }
-    }
 }
 
 /// Natural logarithm of a positive normal number: exponent and mantissa apart, then the series of
@@ -155,16 +148,6 @@ mod tests {
         assert!((square / n - 1.0).abs() < error * SQRT_2);
         assert!((fourth / n - 3.0).abs() < error * 96f64.sqrt());
         assert!((uniform / n - 0.5).abs() < error / 12f64.sqrt());
-    }
-
-    #[test]
-    fn any_part_of_a_tensor_is_drawn_alone() {
-        let stream = Stream::new(5, "w");
-        let mut whole = vec![0.0; 100];
-        stream.fill_normal(0, 0.02, &mut whole);
-        let mut part = vec![0.0; 13];
-        stream.fill_normal(40, 0.02, &mut part);
-        assert_eq!(part, whole[40..53]);
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub fn normalised_title(title: &str) -> String {
 
 /// Classes of titles connected by redirects. A class needs no order: loops of redirects and
 /// titles redirected twice are as good as a chain.
-pub(super) struct Titles {
+#[derive(Clone, Debug)]
+pub struct Titles {
     index: HashMap<String, usize>,
     names: Vec<String>,
     classes: UnionFind,
@@ -34,7 +35,7 @@ pub(super) struct Titles {
 impl Titles {
     /// Classes from pairs (from, to); a target's section (`Article#Section`) counts as its
     /// article.
-    pub(super) fn new(redirects: &[(String, String)]) -> Self {
+    pub fn new(redirects: &[(String, String)]) -> Self {
         let mut titles = Self {
             index: HashMap::new(),
             names: Vec::new(),
@@ -64,7 +65,7 @@ impl Titles {
     }
 
     /// The name of the class of a title; `None` for an empty title.
-    pub(super) fn resolve(&self, title: &str) -> Option<String> {
+    pub fn resolve(&self, title: &str) -> Option<String> {
         let title = normalised_title(title);
         match self.index.get(&title) {
             Some(&position) => Some(self.names[self.classes.find(position)].clone()),

@@ -366,7 +366,7 @@ fn tidy(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut blank = false;
     for line in text.lines() {
-        let line = tidy_line(line);
+        let line = tidy_line(&without_stray_markup(line));
         if line.chars().any(|c| !c.is_ascii_punctuation() && c != ' ') {
             if !out.is_empty() {
                 out.push_str(if blank { "\n\n" } else { "\n" });
@@ -377,6 +377,39 @@ fn tidy(text: &str) -> String {
             blank = true;
         }
     }
+    out
+}
+
+/// The line without the quote marks and link brackets that unbalanced markup leaves behind.
+fn without_stray_markup(line: &str) -> String {
+    let last_close = line.rfind("]]");
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(['\'', '[']) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let quotes = rest.len() - rest.trim_start_matches('\'').len();
+        let closes = last_close.is_some_and(|close| close > line.len() - rest.len());
+        let link = rest.strip_prefix("[[").filter(|_| closes);
+        if quotes > 0 {
+            rest = &rest[quotes..];
+            // Four are an apostrophe before bold text; three before an s, one after italic text.
+            let possessive = quotes == 3
+                && rest
+                    .strip_prefix('s')
+                    .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+            if quotes == 1 || quotes == 4 || possessive {
+                out.push('\'');
+            }
+        } else if let Some((inner, after)) = link.and_then(|link| link.split_once("]]")) {
+            out.push_str(inner.rsplit('|').next().unwrap_or_default());
+            rest = after;
+        } else {
+            out.push('[');
+            rest = &rest[1..];
+        }
+    }
+    out.push_str(rest);
     out
 }
 
@@ -442,6 +475,10 @@ mod tests {
             ("Open {{never closed\nNext line.", "Open\nNext line."),
             ("'''X''' ({{lang-el|}}; {{IPA-x|y}}) is.", "X is."),
             ("X (born {{x}} , 1900 ) is .", "X (born, 1900) is."),
+            (
+                "''Actors (Catalan: '''Actors''') isn't it.",
+                "Actors (Catalan: Actors) isn't it.",
+            ),
         ] {
             assert_eq!(text(wikitext), expected, "{wikitext}");
         }

@@ -1,6 +1,6 @@
 //! Files that are already on this machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::SourceFile;
 use crate::error::{Error, Result};
@@ -19,16 +19,24 @@ pub(super) fn fetch(path: &Path) -> Result<Vec<SourceFile>> {
         }
         return Ok(vec![SourceFile::describe(path.to_path_buf(), label)?]);
     }
-    let mut found = Vec::new();
-    for file in files::list(path)? {
-        if file.is_file() && Format::from_name(&file).is_some() {
+    readable_files(path)?
+        .into_iter()
+        .map(|file| {
             let label = file.display().to_string();
-            found.push(SourceFile::describe(file, label)?);
-        }
-    }
+            SourceFile::describe(file, label)
+        })
+        .collect()
+}
+
+/// The files of a folder that are read when it is a source, in the order of their names.
+///
+/// Fails if there is none.
+pub fn readable_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = files::list(folder)?;
+    found.retain(|file| file.is_file() && Format::from_name(file).is_some());
     if found.is_empty() {
         return Err(Error::input(
-            path,
+            folder,
             "",
             format!("holds no readable file; {}", Format::NAMES),
         ));

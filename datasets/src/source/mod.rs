@@ -12,6 +12,8 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
+pub use local::readable_files;
+
 use crate::error::{Error, Result};
 use crate::files;
 

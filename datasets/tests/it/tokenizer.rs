@@ -1,5 +1,7 @@
 //! The tokenizer's contract, each symptom with its id.
 
+use axmem_datasets::document::Document;
+use axmem_datasets::eligibility::{Bos, DocumentSettings, Windows, tokenize};
 use axmem_datasets::tokenizer::Tokenizer;
 use axmem_datasets::{Kind, files};
 
@@ -74,13 +76,25 @@ fn t09_suffix_is_sliced_from_the_whole() {
         whole[cut.min(whole.len())..],
         tokenizer.encode(suffix).unwrap()
     );
-    for cut in 0..whole.len() {
-        let joined = [&whole[..cut], &whole[cut..]].concat();
-        assert_eq!(
-            tokenizer.decode(&joined).unwrap(),
-            format!("{prefix}{suffix}")
-        );
-    }
+    // So are the windows of an article.
+    let article = Document {
+        text: format!("{prefix}{suffix}"),
+        ..Document::default()
+    };
+    let settings = DocumentSettings {
+        tokens: 4,
+        min_tokens: 1,
+        bos: Bos::Always,
+        windows: Windows::All,
+    };
+    let windows = tokenize(&[article], "test", &tokenizer, &settings).unwrap();
+    assert!(windows.len() > 2);
+    let joined: Vec<u32> = windows
+        .iter()
+        .flat_map(|window| &window.ids[1..])
+        .copied()
+        .collect();
+    assert_eq!(joined, whole);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{
 use crate::record::{ScoreRow, Time};
 use crate::stats::{
     Side, Unit, benjamini_hochberg, did, holm, mcnemar, paired_change, sign_flip,
-    smallest_detectable,
+    smallest_detectable, smallest_detectable_gain,
 };
 use crate::{Error, Result};
 
@@ -177,11 +177,19 @@ fn paired(
         p_adjusted: None,
         family: String::new(),
         method: format!("{interval}+{test}"),
-        detectable: Some(smallest_detectable(
-            &[&means],
-            analysis.level,
-            analysis.power,
-        )),
+        detectable: Some(
+            smallest_detectable(
+                change.estimate,
+                change.interval,
+                analysis.level,
+                analysis.power,
+            )
+            .max(smallest_detectable_gain(
+                means.len() as u64,
+                analysis.level,
+                analysis.power,
+            )),
+        ),
         clusters: means.len() as u64,
     }
 }
@@ -228,15 +236,6 @@ fn against_control(
     ) else {
         return Ok(None);
     };
-    let side = |level: u32| {
-        cluster_means(
-            pairs
-                .iter()
-                .filter(|pair| pair.epochs == level)
-                .map(|pair| (pair.cluster, pair.change())),
-        )
-    };
-    let (treated, control) = (side(epochs), side(0));
     let involved = units
         .iter()
         .filter(|unit| unit.sides.iter().any(|side| *side != Side::Neither))
@@ -266,7 +265,8 @@ fn against_control(
             }
         ),
         detectable: Some(smallest_detectable(
-            &[&treated, &control],
+            result.estimate,
+            result.interval,
             analysis.level,
             analysis.power,
         )),

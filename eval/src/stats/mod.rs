@@ -21,7 +21,10 @@ mod random;
 pub use bootstrap::{BcaInterval, bca, percentile, quantile};
 pub use did::{Did, Side, Unit, did};
 pub use multiplicity::{benjamini_hochberg, holm};
-pub use paired::{Change, McNemar, mcnemar, paired_change, sign_flip, smallest_detectable};
+pub use paired::{
+    Change, McNemar, mcnemar, paired_change, sign_flip, smallest_detectable,
+    smallest_detectable_gain,
+};
 pub use proportion::{
     beta_quantile, clopper_pearson, korn_graubard, normal_quantile, student_t_quantile, wilson,
 };

@@ -1,6 +1,7 @@
 //! The same documents measured twice: `McNemar`'s test, the sign-flip test, the difference of rates.
 
 use rayon::prelude::*;
+use statrs::distribution::{Binomial, DiscreteCDF as _};
 use statrs::function::gamma::ln_gamma;
 
 use super::bootstrap::percentile;
@@ -117,28 +118,36 @@ pub(crate) fn difference(a: (f64, Interval), b: (f64, Interval)) -> Interval {
     }
 }
 
-/// The smallest true effect that a two-sided test at `level` would find with probability `power`:
-/// (z of level + z of power) · sqrt(Σ variance / k) over the given groups of cluster values.
+/// The smallest true effect that a two-sided test at `level` would find with probability `power`, from the interval of
+/// the estimate at hand: (z of level + z of power) / (z of level) times its longer arm.
 ///
-/// A group without spread still counts as uncertain: its variance is at least that of a rate of
-/// 1 / (k + 2), i.e. of no hit after adding one hit and one miss (Agresti and Caffo 2000). So a
-/// "near zero" result never claims that everything would have been seen.
-pub fn smallest_detectable(groups: &[&[f64]], level: f64, power: f64) -> f64 {
-    let variance: f64 = groups
-        .iter()
-        .map(|values| {
-            let clusters = values.len() as f64;
-            let centre = mean(values);
-            let spread = values
-                .iter()
-                .map(|value| (value - centre).powi(2))
-                .sum::<f64>()
-                / (clusters - 1.0).max(1.0);
-            let rate = 1.0 / (clusters + 2.0);
-            spread.max(rate * (1.0 - rate)) / clusters
-        })
-        .sum();
-    (normal_quantile(0.5 + level / 2.0) + normal_quantile(power)) * variance.sqrt()
+/// An interval that keeps its width where nothing varies (Wilson, recovered variances) makes a "near zero" result say
+/// what it could have missed.
+pub fn smallest_detectable(estimate: f64, interval: Interval, level: f64, power: f64) -> f64 {
+    let tail = normal_quantile(0.5 + level / 2.0);
+    let arm = (estimate - interval.low).max(interval.high - estimate);
+    (tail + normal_quantile(power)) / tail * arm
+}
+
+/// The smallest share of `clusters` that must be gained, with none lost, for the exact test of `McNemar` at `level` to
+/// find it with probability `power`; 1 where even all of them would not do.
+pub fn smallest_detectable_gain(clusters: u64, level: f64, power: f64) -> f64 {
+    let Some(needed) = (1..=clusters).find(|&gained| mcnemar(gained, 0).exact <= 1.0 - level)
+    else {
+        return 1.0;
+    };
+    let found =
+        |share: f64| Binomial::new(share, clusters).map_or(0.0, |gains| gains.sf(needed - 1));
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if found(middle) < power {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
 }
 
 #[cfg(test)]

@@ -100,7 +100,11 @@ pub fn korn_graubard(cluster_means: &[f64], observations: usize, level: f64) -> 
     }
     let p = mean(cluster_means);
     let spread: f64 = cluster_means.iter().map(|value| (value - p).powi(2)).sum();
-    let effective = if cluster_means.len() < 2 || spread <= 0.0 {
+    // Equal means have a rounded spread that need not be 0.
+    let constant = cluster_means
+        .iter()
+        .all(|value| value.to_bits() == cluster_means[0].to_bits());
+    let effective = if cluster_means.len() < 2 || constant {
         clusters
     } else {
         let variance = spread / (clusters * (clusters - 1.0));

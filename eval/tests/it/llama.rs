@@ -9,6 +9,11 @@ use super::toy::{probe, settings};
 const VOCAB: usize = 61;
 
 fn with_model<T>(work: impl FnOnce(RankModel<'_>) -> T) -> T {
+    with_ids(VOCAB, work)
+}
+
+/// The model under a tokenizer of `ids` ids.
+fn with_ids<T>(ids: usize, work: impl FnOnce(RankModel<'_>) -> T) -> T {
     let config = ModelConfig {
         vocab: VOCAB,
         hidden: 24,
@@ -34,6 +39,7 @@ fn with_model<T>(work: impl FnOnce(RankModel<'_>) -> T) -> T {
     work(RankModel {
         llama: &llama,
         rank: &rank,
+        ids,
     })
 }
 
@@ -116,6 +122,49 @@ fn g16_logits_on_top_of_a_cache_are_those_of_one_pass() {
                 let next = [sequences[0][5 + step], sequences[1][7 + step]];
                 rows = model.decode(&mut cache, &next).unwrap();
             }
+        }
+    });
+}
+
+#[test]
+fn g11_rows_beyond_the_tokenizer_are_never_chosen() {
+    let prompts = prompts();
+    let whole = with_model(|model| {
+        let ids = greedy(&model, &slices(&prompts), 20).unwrap();
+        assert!(
+            ids.iter().flatten().any(|&id| id >= 23),
+            "the test needs such a choice"
+        );
+        model
+            .logits_at(&[&prompts[1]], std::slice::from_ref(&(3..15)))
+            .unwrap()
+    });
+    with_ids(23, |model| {
+        // Only prompts that the tokenizer could give.
+        let known: Vec<Vec<u32>> = prompts
+            .iter()
+            .map(|prompt| prompt.iter().map(|id| id % 23).collect())
+            .collect();
+        let ids = greedy(&model, &slices(&known), 20).unwrap();
+        assert!(ids.iter().flatten().all(|&id| id < 23));
+        let cut = model
+            .logits_at(&[&prompts[1]], std::slice::from_ref(&(3..15)))
+            .unwrap();
+        let expected = whole.chunks_exact(VOCAB).flat_map(|row| &row[..23]);
+        assert!(cut.iter().eq(expected));
+
+        let documents: Vec<Probe> = known
+            .iter()
+            .zip(ids)
+            .enumerate()
+            .map(|(index, (prompt, ids))| {
+                probe(&format!("d{index}"), prompt.iter().copied().chain(ids))
+            })
+            .collect();
+        let mut settings = settings(&[20]);
+        settings.tolerance = measure_tolerance(&model, &documents, &settings).unwrap();
+        for one in score(&model, &documents, &settings).unwrap() {
+            assert!(one.exact[0] || one.fragile[0], "{one:?}");
         }
     });
 }

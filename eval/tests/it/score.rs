@@ -1,7 +1,8 @@
 //! The scorer and greedy decoding on a model whose logits are known.
 
 use axmem_eval::{
-    Kind, LanguageModel as _, Prefix, ScoreSettings, greedy, measure_tolerance, score,
+    Kind, LanguageModel as _, Prefix, ScoreSettings, cross_check_sample, greedy, measure_tolerance,
+    score,
 };
 
 use super::toy::{Toy, one_hot, probe, settings};
@@ -210,6 +211,39 @@ fn decoding_that_disagrees_is_an_error_unless_the_document_is_fragile() {
     let scores = score(&toy, &probes, &settings).unwrap();
     assert!(scores[0].exact[0] && scores[0].fragile[0]);
     assert_eq!(scores[0].generated.as_deref(), Some(&[0, 0, 0][..]));
+}
+
+#[test]
+fn without_generated_text_a_sample_is_decoded_and_compared() {
+    let text = [5, 1, 7, 8];
+    let mut toy = Toy::reciting(9, &[&text]);
+    toy.drift = 5.0;
+    let probes: Vec<_> = (0..12)
+        .rev()
+        .map(|number| probe(&format!("d{number:02}"), text))
+        .collect();
+    let sample = cross_check_sample(&probes);
+    let first: Vec<String> = (0..8).map(|number| format!("d{number:02}")).collect();
+    assert_eq!(sample, first.into_iter().collect());
+    let mut settings = ScoreSettings {
+        generate: false,
+        cross_check: sample,
+        ..settings(&[3])
+    };
+    let error = score(&toy, &probes, &settings).unwrap_err();
+    assert_eq!(error.kind(), Kind::Numerical);
+    assert!(error.to_string().contains("document `d07`"), "{error}");
+    // Those outside the sample are not decoded.
+    assert_eq!(score(&toy, &probes[..4], &settings).unwrap().len(), 4);
+    toy.drift = 0.0;
+    let scores = score(&toy, &probes, &settings).unwrap();
+    assert!(
+        scores
+            .iter()
+            .all(|one| one.exact[0] && one.generated.is_none())
+    );
+    settings.cross_check.clear();
+    assert_eq!(score(&toy, &probes, &settings).unwrap(), scores);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use axmem_eval::stats::{
     Interval, Side, Unit, bca, benjamini_hochberg, beta_quantile, clopper_pearson, did, holm,
     korn_graubard, mcnemar, normal_quantile, paired_change, percentile, quantile, sign_flip,
-    smallest_detectable, student_t_quantile, wilson,
+    smallest_detectable, smallest_detectable_gain, student_t_quantile, wilson,
 };
 use proptest::prelude::{any, prop_assert, proptest};
 use serde_json::Value;
@@ -243,6 +243,10 @@ fn korn_graubard_is_clopper_pearson_at_its_effective_sample_size() {
         korn_graubard(&[1.0; 8], 40, 0.95),
         clopper_pearson(8.0, 8.0, 0.95)
     );
+    // Thirds have a mean that is rounded, and so a spread that is not quite 0.
+    let found = korn_graubard(&[1.0 / 3.0; 10], 30, 0.95);
+    let expected = clopper_pearson(10.0 / 3.0, 10.0, 0.95);
+    assert!(near(found.low, expected.low, 1e-12) && near(found.high, expected.high, 1e-12));
 }
 
 #[test]
@@ -383,19 +387,19 @@ fn trials_are_crossed_with_clusters() {
 }
 
 #[test]
-fn the_smallest_detectable_effect_is_never_zero_and_shrinks_with_clusters() {
-    let detectable = |k: usize| {
-        let flat = vec![0.0; k];
-        smallest_detectable(&[&flat, &flat], 0.95, 0.8)
-    };
-    assert!(detectable(24) > 0.1 && detectable(200) < detectable(24) && detectable(200) > 0.0);
-    let spread: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
-    // (1.96 + 0.84) * sqrt(0.2525 / 100)
-    let found = smallest_detectable(&[&spread], 0.95, 0.8);
+fn the_smallest_detectable_effect_says_what_nothing_seen_could_have_missed() {
+    let flat = paired_change(&[0.0; 24], 0.95, 100, 0);
+    let found = smallest_detectable(flat.estimate, flat.interval, 0.95, 0.8);
+    // 0 of 24: Wilson's 0.138 times (1.96 + 0.84) / 1.96.
     assert!(
-        near(found, 2.801_585 * (25.0 / 99.0_f64).sqrt() / 10.0, 1e-6),
+        near(found, 0.137_976 * 2.801_585 / 1.959_964, 1e-5),
         "{found}"
     );
+    // Six of 24 must be gained for p = 2 / 2^6 < 0.05; scipy.stats.binom.sf(5, 24, 0.3094) = 0.80.
+    let gain = smallest_detectable_gain(24, 0.95, 0.8);
+    assert!(near(gain, 0.309_4, 2e-3), "{gain}");
+    assert!(smallest_detectable_gain(200, 0.95, 0.8) < 0.05);
+    assert!(smallest_detectable_gain(5, 0.95, 0.8) >= 1.0);
 }
 
 proptest! {

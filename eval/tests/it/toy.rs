@@ -1,7 +1,7 @@
 //! A language model that is a table: the last ids of the context give the next logits.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use axmem_eval::{LanguageModel, Prefix, Probe, Result, ScoreSettings};
@@ -114,6 +114,7 @@ pub(crate) fn settings(suffix: &[usize]) -> ScoreSettings {
         batch: 4,
         bos: None,
         generate: true,
+        cross_check: BTreeSet::new(),
         tolerance: 1e-4,
     }
 }

@@ -563,6 +563,13 @@ pub enum Prefix {
     Tokens(usize),
 }
 
+impl Prefix {
+    /// So many ids; what no length of a document can reach stays out of reach.
+    fn tokens(tokens: u64) -> Self {
+        Self::Tokens(usize::try_from(tokens).unwrap_or(usize::MAX))
+    }
+}
+
 impl Serialize for Prefix {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -575,7 +582,7 @@ impl Serialize for Prefix {
 impl<'de> Deserialize<'de> for Prefix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let tokens = deserializer.deserialize_any(WordOrNumber("all"))?;
-        Ok(tokens.map_or(Self::All, |tokens| Self::Tokens(tokens as usize)))
+        Ok(tokens.map_or(Self::All, Self::tokens))
     }
 }
 
@@ -596,7 +603,7 @@ fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D
         }
 
         fn visit_u64<E: de::Error>(self, tokens: u64) -> Result<Vec<Prefix>, E> {
-            Ok(vec![Prefix::Tokens(tokens as usize)])
+            Ok(vec![Prefix::tokens(tokens)])
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<Prefix>, A::Error> {
@@ -737,14 +744,14 @@ impl Time {
 pub enum Exposures {
     /// The highest level.
     Max,
-    /// This level.
-    Level(u32),
+    /// This level, whether there is such a one or not.
+    Level(u64),
 }
 
 impl<'de> Deserialize<'de> for Exposures {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let level = deserializer.deserialize_any(WordOrNumber("max"))?;
-        Ok(level.map_or(Self::Max, |level| Self::Level(level as u32)))
+        Ok(level.map_or(Self::Max, Self::Level))
     }
 }
 

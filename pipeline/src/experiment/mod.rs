@@ -5,6 +5,7 @@
 //! hashed. Nothing here fetches, trains or looks into the store.
 
 pub mod file;
+mod limits;
 pub mod resolve;
 mod tree;
 

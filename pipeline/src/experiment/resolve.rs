@@ -10,11 +10,13 @@ use axmem_datasets::source::Source;
 use serde::Serialize;
 
 use super::file::{
-    Analysis, AnalysisFile, Arm, BackgroundFile, Buckets, Checkpoint, Compensate, Contrast,
-    Documents, Dtype, ExperimentFile, Exposures, Goldfish, GridFile, GridSizes, ModelFile,
-    Optimizer, Placement, Prefix, Primary, Rate, Recompute, ScoreFile, Shape, TextFile, Time,
-    TokenizerFile, TrainFile, Warmup,
+    Analysis, AnalysisFile, Arm, BackgroundFile, Bos, Buckets, Checkpoint, Compensate, Documents,
+    Dtype, ExperimentFile, Exposures, Goldfish, GridFile, GridSizes, ModelFile, Optimizer,
+    Placement, Prefix, Primary, Rate, Recompute, ScoreFile, Shape, TextFile, Time, TokenizerFile,
+    TrainFile, Warmup, Windows,
 };
+use super::limits::{self, within};
+use crate::plan::Stage;
 
 /// A resolved experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -184,9 +186,9 @@ pub struct Refusal {
     pub message: String,
 }
 
-type Resolved<T> = Result<T, Refusal>;
+pub(super) type Resolved<T> = Result<T, Refusal>;
 
-fn refuse<T>(field: &str, message: impl Into<String>) -> Resolved<T> {
+pub(super) fn refuse<T>(field: &str, message: impl Into<String>) -> Resolved<T> {
     Err(Refusal {
         field: field.to_owned(),
         message: message.into(),
@@ -196,19 +198,21 @@ fn refuse<T>(field: &str, message: impl Into<String>) -> Resolved<T> {
 /// Validates what was typed and fills every default.
 pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
     check_name("name", &file.name)?;
+    check_folder(&file.name)?;
     let model = model(file.model)?;
     let tokenizer = tokenizer(file.tokenizer, &model, file.background.source.is_some())?;
-    let score = score(file.score, &file.documents)?;
     check_documents(&file.documents, &model)?;
+    let score = score(file.score, &file.documents)?;
     check_buckets(&file.buckets)?;
-    let train = train(file.train)?;
+    let train = train(file.train, &file.documents)?;
+    check_parameters(&model, &tokenizer)?;
     let analysis = analysis(&file.analysis, &score, &file.buckets)?;
     Ok(Experiment {
         name: file.name,
         seed: file.seed,
         tokenizer,
         corpus: text("corpus", file.corpus)?,
-        background: background(file.background, &train, &file.buckets)?,
+        background: background(file.background, &train, &file.buckets, &file.documents)?,
         documents: file.documents,
         buckets: file.buckets,
         grid: grid(file.grid)?,
@@ -227,6 +231,22 @@ fn check_name(field: &str, name: &str) -> Resolved<()> {
         return refuse(
             field,
             format!("\"{name}\" is no name; use letters, digits, `-`, `_`, `+` and `.`"),
+        );
+    }
+    Ok(())
+}
+
+/// The report stands in the store under the name of the study, beside the store's own folders.
+fn check_folder(name: &str) -> Resolved<()> {
+    let lower = name.to_ascii_lowercase();
+    let stage = lower.rsplit_once("-v").is_some_and(|(stage, version)| {
+        version.bytes().all(|byte| byte.is_ascii_digit())
+            && Stage::ALL.iter().any(|known| known.name() == stage)
+    });
+    if stage || ["cache", "locks"].contains(&lower.as_str()) {
+        return refuse(
+            "name",
+            format!("{name} is a folder of the store itself; choose another name"),
         );
     }
     Ok(())
@@ -308,17 +328,21 @@ fn is_commit(revision: &str) -> bool {
 
 fn check_shape(shape: &Shape) -> Resolved<()> {
     let sizes = [
-        ("hidden", shape.hidden),
-        ("layers", shape.layers),
-        ("heads", shape.heads),
-        ("kv_heads", shape.kv_heads),
-        ("ffn", shape.ffn),
+        ("hidden", shape.hidden, limits::HIDDEN),
+        ("layers", shape.layers, limits::LAYERS),
+        ("heads", shape.heads, limits::HEADS),
+        ("kv_heads", shape.kv_heads, limits::HEADS),
+        ("ffn", shape.ffn, limits::FEED_FORWARD),
+        ("max_positions", shape.max_positions, limits::TOKENS),
     ];
-    for (field, size) in sizes {
-        if size == 0 {
-            return refuse(&format!("model.random.{field}"), "must be at least 1");
-        }
+    for (field, size, range) in sizes {
+        within(&format!("model.random.{field}"), size, &range)?;
     }
+    if let Some(vocab) = shape.vocab {
+        within("model.random.vocab", vocab, &limits::VOCABULARY)?;
+    }
+    within("model.random.rope_theta", shape.rope_theta, &limits::ROTARY)?;
+    within("model.random.norm_eps", shape.norm_eps, &limits::EPSILON)?;
     if !shape.hidden.is_multiple_of(shape.heads) || !(shape.hidden / shape.heads).is_multiple_of(2)
     {
         return refuse(
@@ -341,6 +365,24 @@ fn check_shape(shape: &Shape) -> Resolved<()> {
     Ok(())
 }
 
+/// Random weights are made here, so that their number is known before anything runs. Without a
+/// stated vocabulary that of a trained tokenizer counts, and none where that is a file.
+fn check_parameters(model: &Model, tokenizer: &TokenizerChoice) -> Resolved<()> {
+    let Weights::Random(shape) = &model.weights else {
+        return Ok(());
+    };
+    let vocab = match tokenizer {
+        TokenizerChoice::Bpe { vocab } => shape.vocab.unwrap_or(*vocab),
+        TokenizerChoice::File { .. } | TokenizerChoice::Published => shape.vocab.unwrap_or(0),
+    };
+    let [hidden, layers, ffn, vocab] =
+        [shape.hidden, shape.layers, shape.ffn, vocab].map(|size| size as f64);
+    let keys = hidden * shape.kv_heads as f64 / shape.heads as f64;
+    let block = hidden * (2.0 * hidden + 2.0 * keys + 3.0 * ffn);
+    let matrices = if shape.tied { 1.0 } else { 2.0 };
+    limits::parameters(matrices * vocab * hidden + layers * block)
+}
+
 fn tokenizer(
     file: Option<TokenizerFile>,
     model: &Model,
@@ -355,6 +397,10 @@ fn tokenizer(
         (Some(TokenizerFile::Bpe(bpe)), _) if bpe.vocab < 260 => {
             refuse("tokenizer.bpe.vocab", format!("{} is below 260", bpe.vocab))
         }
+        (Some(TokenizerFile::Bpe(bpe)), _) if bpe.vocab > *limits::VOCABULARY.end() => refuse(
+            "tokenizer.bpe.vocab",
+            format!("{} is above {}", bpe.vocab, limits::VOCABULARY.end()),
+        ),
         (Some(TokenizerFile::Bpe(_)), _) if !has_background => refuse(
             "tokenizer.bpe",
             "a tokenizer trained here sees the background only, so `background.source` is needed",
@@ -428,7 +474,38 @@ impl Text {
     }
 }
 
-fn background(file: BackgroundFile, train: &Train, buckets: &Buckets) -> Resolved<Background> {
+/// Rows that warm-up and mix take, over the arm that takes most: each presentation of a document
+/// comes with `mix` of them.
+fn background_rows(train: &Train, buckets: &Buckets) -> Resolved<u64> {
+    let field = "background.rows";
+    let steps = u64::from(train.warmup.steps);
+    let warmup = limits::rows(
+        "train.warmup.steps",
+        "the warm-up",
+        [steps, train.batch as u64],
+    )?;
+    let mut most = 0;
+    for arm in &train.arms {
+        let presentations = presentations(arm, buckets);
+        let factors = [presentations, buckets.size as u64, u64::from(train.mix)];
+        most = most.max(limits::rows("train.mix", "the mixed background", factors)?);
+    }
+    limits::rows(field, "the background", [warmup + most])
+}
+
+/// Presentations of one cluster of each level, as the schedule rounds them.
+fn presentations(arm: &Arm, buckets: &Buckets) -> u64 {
+    let factor = arm.presentations_factor();
+    let rounded = |epochs: &u32| (f64::from(*epochs) * factor).round() as u64;
+    buckets.epochs.iter().map(rounded).sum()
+}
+
+fn background(
+    file: BackgroundFile,
+    train: &Train,
+    buckets: &Buckets,
+    documents: &Documents,
+) -> Resolved<Background> {
     let source = match file.source {
         Some(source) => Some(text(
             "background",
@@ -447,21 +524,46 @@ fn background(file: BackgroundFile, train: &Train, buckets: &Buckets) -> Resolve
         }
         None => None,
     };
-    let rows = file.rows.unwrap_or_else(|| {
-        let treated: usize = buckets.epochs.iter().map(|&epochs| epochs as usize).sum();
-        train.warmup.steps as usize * train.batch + train.mix as usize * treated * buckets.size
-    });
+    for arm in &train.arms {
+        let factors = [presentations(arm, buckets), buckets.size as u64];
+        let treated = limits::rows("buckets.epochs", "the treated phase", factors)?;
+        let each = u64::from(train.mix) + 1;
+        limits::rows("train.mix", "the treated phase", [treated, each])?;
+    }
+    let rows = match file.rows {
+        Some(rows) => rows,
+        None if train.mix > 0 && documents.windows != Windows::First => {
+            return refuse(
+                "background.rows",
+                "must be given with train.mix and several windows of an article: how many \
+                 documents are presented is not known before they are cut",
+            );
+        }
+        None => background_rows(train, buckets)? as usize,
+    };
+    within("background.rows", rows as u64, &limits::ROWS)?;
+    let held_out = file.held_out.unwrap_or(32);
+    within("background.held_out", held_out, &limits::HELD_OUT)?;
     if rows == 0 && (train.warmup.steps > 0 || train.mix > 0) {
         return refuse("background.rows", "warm-up and mix need at least one row");
     }
     Ok(Background {
         text: source,
         rows,
-        held_out: file.held_out.unwrap_or(32),
+        held_out,
     })
 }
 
 fn check_documents(documents: &Documents, model: &Model) -> Resolved<()> {
+    within("documents.tokens", documents.tokens, &limits::TOKENS)?;
+    within(
+        "documents.min_tokens",
+        documents.min_tokens,
+        &limits::TOKENS,
+    )?;
+    if let Windows::PerArticle(windows) = documents.windows {
+        within("documents.windows.per_article", windows, &limits::WINDOWS)?;
+    }
     if documents.min_tokens > documents.tokens {
         return refuse(
             "documents.min_tokens",
@@ -486,6 +588,16 @@ fn check_documents(documents: &Documents, model: &Model) -> Resolved<()> {
 }
 
 fn check_buckets(buckets: &Buckets) -> Resolved<()> {
+    within("buckets.size", buckets.size, &limits::CLUSTERS)?;
+    if buckets.epochs.len() > *limits::LIST.end() {
+        return refuse(
+            "buckets.epochs",
+            format!("has more than {} levels", limits::LIST.end()),
+        );
+    }
+    for &epochs in &buckets.epochs {
+        within("buckets.epochs", epochs, &limits::EPOCHS)?;
+    }
     if !buckets.epochs.contains(&0) {
         return refuse(
             "buckets.epochs",
@@ -501,9 +613,6 @@ fn check_buckets(buckets: &Buckets) -> Resolved<()> {
             "names a level twice; raise buckets.size instead",
         );
     }
-    if buckets.size == 0 {
-        return refuse("buckets.size", "must be at least 1");
-    }
     if buckets.trials == 0 || buckets.trials as usize > buckets.epochs.len() {
         return refuse(
             "buckets.trials",
@@ -517,7 +626,7 @@ fn check_buckets(buckets: &Buckets) -> Resolved<()> {
     Ok(())
 }
 
-fn train(file: TrainFile) -> Resolved<Train> {
+fn train(file: TrainFile, documents: &Documents) -> Resolved<Train> {
     if file.arms.is_empty() {
         return refuse("train.arms", "is empty; name at least `standard`");
     }
@@ -532,32 +641,40 @@ fn train(file: TrainFile) -> Resolved<Train> {
             );
         }
         if let Arm::Goldfish(goldfish) = arm {
+            if arm.name().eq_ignore_ascii_case(Arm::Standard.name()) {
+                return refuse(
+                    &format!("{field}.goldfish.name"),
+                    "a Goldfish arm can't be called standard, which is the loss it is compared with",
+                );
+            }
             check_goldfish(&field, goldfish)?;
         }
     }
     let micro_batch = file.micro_batch.unwrap_or(file.batch);
-    if file.batch == 0 {
-        return refuse("train.batch", "must be at least 1");
-    }
+    within("train.batch", file.batch, &limits::BATCH)?;
     if micro_batch == 0 || micro_batch > file.batch {
         return refuse(
             "train.micro_batch",
             format!("{micro_batch} is not from 1 to the batch, {}", file.batch),
         );
     }
-    if !(file.rate.peak.is_finite() && file.rate.peak > 0.0) {
-        return refuse("train.rate.peak", "must be above 0");
-    }
+    limits::pass("train.micro_batch", micro_batch, documents.tokens)?;
+    within("train.mix", file.mix, &limits::MIX)?;
+    within("train.warmup.steps", file.warmup.steps, &limits::STEPS)?;
+    within("train.rate.peak", file.rate.peak, &limits::RATE)?;
     if !(0.0..=file.rate.peak).contains(&file.rate.last) {
         return refuse("train.rate.final", "must be from 0 to the peak");
     }
-    if !(file.clip.is_finite() && file.clip > 0.0) {
-        return refuse("train.clip", "must be above 0");
-    }
+    within("train.clip", file.clip, &limits::CLIP)?;
     check_optimizer(&file.optimizer)?;
-    if file.checkpoint.every == 0 || file.checkpoint.keep == 0 {
-        return refuse("train.checkpoint", "`every` and `keep` must be at least 1");
+    if file.checkpoint.every == 0 {
+        return refuse("train.checkpoint.every", "must be at least 1");
     }
+    within(
+        "train.checkpoint.keep",
+        file.checkpoint.keep,
+        &limits::CHECKPOINTS,
+    )?;
     Ok(Train {
         arms: file.arms,
         batch: file.batch,
@@ -574,16 +691,8 @@ fn train(file: TrainFile) -> Resolved<Train> {
 }
 
 fn check_goldfish(field: &str, goldfish: &Goldfish) -> Resolved<()> {
-    if goldfish.k < 2 {
-        return refuse(
-            &format!("{field}.goldfish.k"),
-            "must be at least 2: one target in k is dropped",
-        );
-    }
-    if goldfish.h == 0 {
-        return refuse(&format!("{field}.goldfish.h"), "must be at least 1");
-    }
-    Ok(())
+    within(&format!("{field}.goldfish.k"), goldfish.k, &limits::ONE_IN)?;
+    within(&format!("{field}.goldfish.h"), goldfish.h, &limits::CONTEXT)
 }
 
 impl Goldfish {
@@ -625,19 +734,27 @@ fn check_optimizer(optimizer: &Optimizer) -> Resolved<()> {
             );
         }
     }
-    if adamw.eps <= 0.0 || adamw.weight_decay < 0.0 {
-        return refuse(
-            "train.optimizer.adamw",
-            "`eps` must be above 0 and `weight_decay` at least 0",
-        );
-    }
-    Ok(())
+    within("train.optimizer.adamw.eps", adamw.eps, &limits::EPSILON)?;
+    within(
+        "train.optimizer.adamw.weight_decay",
+        adamw.weight_decay,
+        &limits::DECAY,
+    )
 }
 
 fn grid(file: GridFile) -> Resolved<GridChoice> {
     match file {
         GridFile::Auto => Ok(GridChoice::Auto),
         GridFile::Sizes(sizes) => {
+            let axes = [
+                ("x", sizes.x),
+                ("y", sizes.y),
+                ("z", sizes.z),
+                ("data", sizes.data),
+            ];
+            for (axis, size) in axes {
+                within(&format!("grid.{axis}"), size, &limits::AXIS)?;
+            }
             let ranks = sizes.x * sizes.y * sizes.z * sizes.data;
             if ranks != 1 {
                 return refuse(
@@ -657,17 +774,42 @@ fn score(file: ScoreFile, documents: &Documents) -> Resolved<Score> {
     let Some(&longest) = suffix.last() else {
         return refuse("score.suffix", "is empty; name at least one length");
     };
-    if suffix[0] == 0 {
-        return refuse("score.suffix", "a suffix of 0 ids says nothing");
+    for &length in &suffix {
+        within("score.suffix", length, &limits::TOKENS)?;
+    }
+    if suffix.len().max(file.prefix.len()) > *limits::LIST.end() {
+        return refuse(
+            "score",
+            format!(
+                "has more than {} lengths of suffix or prefix",
+                limits::LIST.end()
+            ),
+        );
     }
     if file.prefix.is_empty() {
         return refuse("score.prefix", "is empty; use `all`");
     }
-    let longest_prefix = file.prefix.iter().map(|prefix| match prefix {
-        Prefix::All => file.min_prefix,
-        Prefix::Tokens(tokens) => *tokens,
-    });
-    let needed = longest + longest_prefix.max().unwrap_or(0).max(1);
+    within(
+        "score.min_prefix",
+        file.min_prefix,
+        &(0..=*limits::TOKENS.end()),
+    )?;
+    // A prefix of so many ids is text; the beginning-of-sequence id of the document is none.
+    let head = usize::from(documents.bos == Bos::Always);
+    let mut before = 1;
+    for (index, prefix) in file.prefix.iter().enumerate() {
+        if file.prefix[..index].contains(prefix) {
+            return refuse("score.prefix", "names a prefix twice");
+        }
+        before = before.max(match *prefix {
+            Prefix::All => file.min_prefix,
+            Prefix::Tokens(tokens) => {
+                within("score.prefix", tokens, &limits::TOKENS)?;
+                tokens + head
+            }
+        });
+    }
+    let needed = longest + before;
     if needed > documents.min_tokens {
         return refuse(
             "score.suffix",
@@ -678,9 +820,8 @@ fn score(file: ScoreFile, documents: &Documents) -> Resolved<Score> {
             ),
         );
     }
-    if file.batch == 0 {
-        return refuse("score.batch", "must be at least 1");
-    }
+    within("score.batch", file.batch, &limits::BATCH)?;
+    limits::pass("score.batch", file.batch, documents.tokens)?;
     Ok(Score {
         suffix,
         prefix: file.prefix,
@@ -701,15 +842,18 @@ fn analysis(file: &AnalysisFile, score: &Score, buckets: &Buckets) -> Resolved<A
     let highest = buckets.epochs.iter().copied().max().unwrap_or(0);
     let exposures = match file.primary.exposures {
         Exposures::Max => highest,
-        Exposures::Level(level) if level > 0 && buckets.epochs.contains(&level) => level,
         Exposures::Level(level) => {
-            return refuse(
-                "analysis.primary.exposures",
-                format!(
-                    "{level} is no treated level of buckets.epochs {:?}",
-                    buckets.epochs
-                ),
-            );
+            let mut treated = buckets.epochs.iter().filter(|&&epochs| epochs > 0);
+            let Some(&epochs) = treated.find(|&&epochs| u64::from(epochs) == level) else {
+                return refuse(
+                    "analysis.primary.exposures",
+                    format!(
+                        "{level} is no treated level of buckets.epochs {:?}",
+                        buckets.epochs
+                    ),
+                );
+            };
+            epochs
         }
     };
     if file.primary.time.0 >= file.primary.time.1 {
@@ -718,20 +862,17 @@ fn analysis(file: &AnalysisFile, score: &Score, buckets: &Buckets) -> Resolved<A
             "the first time must come before the second",
         );
     }
-    if file.primary.contrast == Contrast::Did && file.primary.time.1 != Time::After {
+    if file.primary.time.1 != Time::After {
         return refuse(
             "analysis.primary.time",
-            "a contrast of treatment ends at `after`",
+            "the primary comparison ends at `after`: nothing is presented before",
         );
     }
-    for (field, value) in [("level", file.level), ("margin", file.margin)] {
-        if !(value > 0.0 && value < 1.0) {
-            return refuse(&format!("analysis.{field}"), "must be between 0 and 1");
-        }
+    within("analysis.level", file.level, &limits::LEVEL)?;
+    if !(file.margin > 0.0 && file.margin < 1.0) {
+        return refuse("analysis.margin", "must be between 0 and 1");
     }
-    if file.resamples == 0 {
-        return refuse("analysis.resamples", "must be at least 1");
-    }
+    within("analysis.resamples", file.resamples, &limits::RESAMPLES)?;
     Ok(Analysis {
         primary: Primary {
             time: file.primary.time,

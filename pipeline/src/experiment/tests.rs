@@ -115,3 +115,207 @@ fn settings_replace_branches_of_the_file() {
     assert!(refusal(SMOKE, &["seed"]).contains("expected key=value"));
     assert!(refusal(SMOKE, &["train.arms.5=standard"]).contains("not an item of a list of 2"));
 }
+
+#[test]
+fn no_number_is_too_large_for_a_sentence() {
+    let whole = [
+        "model.random.vocab",
+        "model.random.hidden",
+        "model.random.layers",
+        "model.random.heads",
+        "model.random.kv_heads",
+        "model.random.ffn",
+        "model.random.max_positions",
+        "tokenizer.bpe.vocab",
+        "documents.tokens",
+        "documents.min_tokens",
+        "documents.windows.per_article",
+        "background.rows",
+        "background.held_out",
+        "buckets.size",
+        "buckets.epochs.1",
+        "buckets.trials",
+        "train.batch",
+        "train.micro_batch",
+        "train.mix",
+        "train.warmup.steps",
+        "train.checkpoint.every",
+        "train.checkpoint.keep",
+        "train.arms.1.goldfish.k",
+        "train.arms.1.goldfish.h",
+        "grid.x",
+        "grid.data",
+        "score.suffix.0",
+        "score.prefix",
+        "score.min_prefix",
+        "score.batch",
+        "analysis.primary.suffix",
+        "analysis.primary.exposures",
+        "analysis.resamples",
+    ];
+    for field in whole {
+        for value in [
+            "-1",
+            "4294967297",
+            "9223372036854775808",
+            "18446744073709551615",
+        ] {
+            let message = refusal(SMOKE, &[&format!("{field}={value}")]);
+            // Where a list or a branch holds the number, the branch is named.
+            let branch = field.rsplit_once('.').map_or(field, |(branch, _)| branch);
+            assert!(message.contains(branch), "{field}={value}: {message}");
+        }
+    }
+    let real = [
+        "model.random.rope_theta",
+        "model.random.norm_eps",
+        "train.rate.peak",
+        "train.rate.final",
+        "train.clip",
+        "train.optimizer.adamw.beta1",
+        "train.optimizer.adamw.beta2",
+        "train.optimizer.adamw.eps",
+        "train.optimizer.adamw.weight_decay",
+        "analysis.level",
+        "analysis.margin",
+    ];
+    for field in real {
+        for value in ["-1", "1e300", ".inf", ".nan"] {
+            let message = refusal(SMOKE, &[&format!("{field}={value}")]);
+            assert!(message.contains(field), "{field}={value}: {message}");
+        }
+    }
+}
+
+#[test]
+fn products_of_allowed_numbers_are_bounded_too() {
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &[
+                "train.batch=100000",
+                "documents.tokens=1024",
+                "documents.min_tokens=1024",
+                "model.random.max_positions=1024",
+            ],
+            "train.micro_batch: 100000 rows of 1024 ids",
+        ),
+        (
+            &[
+                "score.batch=100000",
+                "documents.tokens=1024",
+                "documents.min_tokens=1024",
+                "model.random.max_positions=1024",
+            ],
+            "score.batch: ",
+        ),
+        (
+            &["buckets.size=10000000", "buckets.epochs=[0, 1000000]"],
+            "buckets.epochs: the treated phase would be more than 100000000 rows",
+        ),
+        (
+            &[
+                "background.rows=",
+                "train.warmup.steps=10000000",
+                "train.batch=1000",
+            ],
+            "train.warmup.steps: the warm-up would be more than 100000000 rows",
+        ),
+        (
+            &["model.random.hidden=65536", "model.random.layers=1000"],
+            "model.random: has 12898 billion parameters",
+        ),
+    ];
+    for (sets, sentence) in cases {
+        let message = refusal(SMOKE, sets);
+        assert!(message.contains(sentence), "{sets:?}: {message}");
+    }
+}
+
+#[test]
+fn the_default_background_is_what_warm_up_and_mix_take() {
+    let rows = |sets: &[&str]| {
+        let sets = [&["background.rows="], sets].concat();
+        smoke(&sets).expect("it resolves").background.rows
+    };
+    assert_eq!(rows(&[]), 10 * 4);
+    assert_eq!(rows(&["train.mix=2"]), 10 * 4 + 2 * (1 + 2) * 6);
+    // k / (k - 1) = 2 for the Goldfish arm, which takes most.
+    let compensated = [
+        "train.mix=2",
+        "train.arms.1.goldfish.compensate=presentations",
+    ];
+    assert_eq!(rows(&compensated), 10 * 4 + 2 * (2 + 4) * 6);
+
+    let windows = ["background.rows=", "documents.windows=all"];
+    smoke(&windows).expect("without mix the number is known");
+    let message = refusal(SMOKE, &[&windows[..], &["train.mix=1"]].concat());
+    assert!(
+        message.contains("background.rows: must be given with train.mix"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_report_cannot_take_the_place_of_the_stores_folders() {
+    for name in [
+        "cache",
+        "locks",
+        "Cache",
+        "train-v1",
+        "report-v12",
+        "a/b",
+        "..",
+        "a\\b",
+    ] {
+        let message = refusal(SMOKE, &[&format!("name='{name}'")]);
+        assert!(message.contains("name: "), "{message}");
+    }
+    for name in ["cached", "llama-v2", "train-v1b", "trains-v1"] {
+        smoke(&[&format!("name={name}")]).expect(name);
+    }
+}
+
+#[test]
+fn prefixes_are_positive_distinct_and_fit() {
+    for (set, sentence) in [
+        (
+            "score.prefix=[all, all]",
+            "score.prefix: names a prefix twice",
+        ),
+        (
+            "score.prefix=[10, 10]",
+            "score.prefix: names a prefix twice",
+        ),
+        ("score.prefix=0", "score.prefix: 0 is not from 1"),
+        // 44 + 20 ids and the beginning of sequence are more than 64.
+        ("score.prefix=44", "needs documents of at least 65 ids"),
+    ] {
+        let message = refusal(SMOKE, &[set]);
+        assert!(message.contains(sentence), "{message}");
+    }
+    smoke(&["score.prefix=43"]).expect("43 + 20 + 1 = 64");
+    smoke(&["score.prefix=44", "documents.bos=never"]).expect("44 + 20 = 64");
+}
+
+#[test]
+fn a_goldfish_arm_is_not_called_standard() {
+    let arms = "train.arms=[{ goldfish: { name: standard, k: 2, h: 4 } }]";
+    let message = refusal(SMOKE, &[arms]);
+    assert!(
+        message.contains("train.arms.0.goldfish.name: a Goldfish arm can't be called standard"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_primary_comparison_ends_after_training() {
+    for contrast in ["did", "paired"] {
+        let sets = [
+            "analysis.primary.time=[initial, warm]",
+            &format!("analysis.primary.contrast={contrast}"),
+        ];
+        let message = refusal(SMOKE, &sets);
+        assert!(message.contains("ends at `after`"), "{message}");
+        smoke(&["analysis.primary.time=[initial, after]", sets[1]]).expect(contrast);
+    }
+}

@@ -39,8 +39,8 @@ pub(super) fn blocks(
     let examples = choose(study);
     let mut blocks = vec![Block::Paragraph(
         format!(
-            "Chosen by rule, not by hand: in the order of document ids, the first two reproduced \
-             and the first not reproduced in the bucket of {} presentations, the first of the next \
+            "What was generated for the longest suffix, the end of each document. Chosen by rule, \
+             not by hand: in the order of document ids, the first two reproduced and the first not reproduced in the bucket of {} presentations, the first of the next \
              lower bucket, the first control. At most {MOST_WORDS} words of a document are quoted. The \
              first token that differs from the document is marked.",
             study.primary.exposures
@@ -56,16 +56,12 @@ pub(super) fn blocks(
     Ok(blocks)
 }
 
-/// Position of the primary suffix in a score's lists.
-fn at(study: &Study, score: &Score) -> Option<usize> {
-    score
-        .suffix
-        .iter()
-        .position(|suffix| *suffix == study.primary.suffix)
-}
-
-fn exact(study: &Study, score: &Score) -> bool {
-    at(study, score).is_some_and(|index| score.exact.get(index) == Some(&true))
+/// Whether the longest suffix was reproduced. Free decoding starts before that one, so what was
+/// generated is the answer to it, whatever the primary suffix is.
+fn exact(score: &Score) -> bool {
+    (0..score.suffix.len())
+        .max_by_key(|index| score.suffix[*index])
+        .is_some_and(|index| score.exact.get(index) == Some(&true))
 }
 
 fn choose(study: &Study) -> Vec<Example<'_>> {
@@ -80,7 +76,7 @@ fn choose(study: &Study) -> Vec<Example<'_>> {
                 && score.time == study.primary.to
                 && score.prefix == study.primary.prefix
                 && score.generated.is_some()
-                && at(study, score).is_some()
+                && !score.target.is_empty()
         })
         .collect();
     scores.sort_by(|a, b| (a.trial, &a.document).cmp(&(b.trial, &b.document)));
@@ -88,7 +84,9 @@ fn choose(study: &Study) -> Vec<Example<'_>> {
         return Vec::new();
     };
     scores.retain(|score| score.trial == trial);
-    let reference = super::findings::reference(study)
+    let reference = study
+        .reference
+        .as_deref()
         .or_else(|| study.arms.first().map(String::as_str))
         .unwrap_or_default();
     let of = |exposures: u32, wanted: Option<bool>| {
@@ -97,7 +95,7 @@ fn choose(study: &Study) -> Vec<Example<'_>> {
             .filter(move |score| {
                 score.arm == reference
                     && score.epochs == exposures
-                    && wanted.is_none_or(|wanted| exact(study, score) == wanted)
+                    && wanted.is_none_or(|wanted| exact(score) == wanted)
             })
             .copied()
             .collect::<Vec<&Score>>()
@@ -231,12 +229,13 @@ fn render(
     tokenizer: &Tokenizer,
     example: &Example<'_>,
 ) -> Result<Table> {
-    let suffix = study.primary.suffix as usize;
     let score = example.scores[0].1;
-    let target = &score.target[score.target.len().saturating_sub(suffix)..];
+    // Both begin where the longest suffix does.
+    let target = score.target.as_slice();
+    let suffix = target.len();
     let generated = |score: &Score| {
         let ids = score.generated.clone().unwrap_or_default();
-        ids[..ids.len().min(target.len())].to_vec()
+        ids[..ids.len().min(suffix)].to_vec()
     };
     let difference =
         |ids: &[u32]| (0..target.len()).find(|index| ids.get(*index) != target.get(*index));
@@ -245,13 +244,7 @@ fn render(
         .iter()
         .filter_map(|(_, score)| difference(&generated(score)))
         .min();
-    let tail = prefix_tail(study, tokens, tokenizer, &score.document, &score.target)?;
-    // A longer suffix than the primary one was asked for: the text before it is not adjacent.
-    let tail = if score.target.len() > suffix && !tail.is_empty() {
-        format!("{tail} … ")
-    } else {
-        tail
-    };
+    let tail = prefix_tail(study, tokens, tokenizer, &score.document, target)?;
     let shown = window(
         tokenizer,
         target,

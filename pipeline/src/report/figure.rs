@@ -1,6 +1,6 @@
 //! The two figures, as SVG.
 //!
-//! Owns: axes, marks, colours. Memorisation by presentations (rate with intervals beside the
+//! Owns: axes, marks, colours. Memorisation by exposures of the ledger (rate with intervals beside the
 //! graded response) and loss by step. Colours are the Okabe-Ito set, which colour-blind readers
 //! can tell apart, and each arm has its own marker as well. One row of panels per model.
 
@@ -27,8 +27,10 @@ const LEGEND_HEIGHT: i32 = 44;
 const ROW_HEIGHT: i32 = 400;
 const LABEL_SIZE: i32 = 19;
 const TITLE_SIZE: i32 = 21;
-/// Horizontal distance of two arms at one level, in levels.
-const DODGE: f64 = 0.16;
+const TICK_SIZE: i32 = 17;
+/// Least distance of two points along the axis, in pixels; with dots of single trials beside them.
+const APART: f64 = 15.0;
+const APART_WITH_TRIALS: f64 = 22.0;
 
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
@@ -172,7 +174,8 @@ fn legend(canvas: &Canvas<'_>, study: &Study, baseline: Option<&str>) -> Result<
 
 /// One value at one level for one arm.
 struct Point {
-    level: usize,
+    /// Exposures by the ledger; the nominal ones where there is none.
+    exposures: f64,
     arm: usize,
     value: f64,
     interval: Option<(f64, f64)>,
@@ -181,7 +184,70 @@ struct Point {
     trials: Vec<f64>,
 }
 
-/// The panel of one response, 0 to 1, over levels.
+/// The horizontal axis of exposures: log(1 + e), so that the control at 0 has its place.
+fn exposure_scale(exposures: f64) -> f64 {
+    exposures.max(0.0).ln_1p()
+}
+
+/// Levels whose labels have room beside each other, of `width` pixels for `span` of the scale: the
+/// control and the highest always, the others from left to right.
+fn labelled(levels: &[u32], span: f64, width: f64) -> Vec<u32> {
+    let place = |level: u32| exposure_scale(f64::from(level)) / span * width;
+    let half = |level: u32| tick_name(level).chars().count() as f64 * 4.6 + 5.0;
+    let free = |kept: &[u32], level: u32| {
+        kept.iter()
+            .all(|&other| (place(other) - place(level)).abs() >= half(other) + half(level))
+    };
+    let mut kept: Vec<u32> = levels.first().copied().into_iter().collect();
+    for &level in levels.last().into_iter().chain(levels) {
+        if free(&kept, level) {
+            kept.push(level);
+        }
+    }
+    kept
+}
+
+fn tick_name(level: u32) -> String {
+    if level == 0 {
+        "control".to_owned()
+    } else {
+        level.to_string()
+    }
+}
+
+/// Places of points along the axis in pixels, each at least `apart` from the next and otherwise as
+/// near to its true place as that allows (least squares, by pooling of neighbours that are too
+/// near). Points of arms at the same place stand in the order of the arms.
+fn set_apart(points: &[Point], apart: f64, place: impl Fn(f64) -> i32) -> Vec<i32> {
+    let mut order: Vec<(i32, usize, usize)> = points
+        .iter()
+        .enumerate()
+        .map(|(index, point)| (place(point.exposures), point.arm, index))
+        .collect();
+    order.sort_unstable();
+    // Without the distances, what is left has to rise; a pool holds its sum and its size.
+    let mut pools: Vec<(f64, usize)> = Vec::new();
+    for (rank, (x, _, _)) in order.iter().enumerate() {
+        let mut pool = (f64::from(*x) - rank as f64 * apart, 1);
+        while let Some(last) = pools.last()
+            && last.0 / last.1 as f64 > pool.0 / pool.1 as f64
+        {
+            pool = (pool.0 + last.0, pool.1 + last.1);
+            pools.pop();
+        }
+        pools.push(pool);
+    }
+    let rising = pools
+        .into_iter()
+        .flat_map(|(sum, size)| std::iter::repeat_n(sum / size as f64, size));
+    let mut places = vec![0; points.len()];
+    for (rank, ((_, _, index), base)) in order.into_iter().zip(rising).enumerate() {
+        places[index] = (base + rank as f64 * apart).round() as i32;
+    }
+    places
+}
+
+/// The panel of one response, 0 to 1, over exposures.
 fn panel(
     canvas: &Canvas<'_>,
     study: &Study,
@@ -195,10 +261,16 @@ fn panel(
         (columns.start, rows.start),
         (columns.len() as u32, rows.len() as u32),
     );
-    let levels = study.levels.len();
+    let levels: Vec<u32> = study.levels.iter().map(|(level, _)| *level).collect();
+    let highest = levels.iter().map(|level| f64::from(*level));
+    let highest = highest.chain(points.iter().map(|point| point.exposures));
+    let span = exposure_scale(highest.fold(1.0, f64::max));
     let x = Axis {
-        range: -0.5..levels as f64 - 0.5,
-        ticks: (0..levels).map(|level| level as f64).collect(),
+        range: -0.09 * span..1.07 * span,
+        ticks: levels
+            .iter()
+            .map(|level| exposure_scale(f64::from(*level)))
+            .collect(),
     };
     let y = Axis {
         range: -0.04..1.04,
@@ -209,16 +281,19 @@ fn panel(
         .margin_right(14)
         .margin_bottom(6)
         .margin_left(8)
-        .x_label_area_size(58)
+        .x_label_area_size(78)
         .y_label_area_size(62)
         .build_cartesian_2d(x, y)?;
+    let shown = labelled(
+        &levels,
+        1.16 * span,
+        f64::from(chart.plotting_area().dim_in_pixel().0 as i32),
+    );
     let name = |position: &f64| {
-        let (exposures, _) = &study.levels[(position.round() as usize).min(levels - 1)];
-        if *exposures == 0 {
-            "0 (control)".to_owned()
-        } else {
-            exposures.to_string()
-        }
+        shown
+            .iter()
+            .find(|level| (exposure_scale(f64::from(**level)) - position).abs() < 1e-9)
+            .map_or_else(String::new, |level| tick_name(*level))
     };
     chart
         .configure_mesh()
@@ -228,9 +303,8 @@ fn panel(
         .axis_style(BLACK.mix(0.8).stroke_width(1))
         .x_label_formatter(&name)
         .y_label_formatter(&|value| format!("{value:.1}"))
-        .label_style(text_style(LABEL_SIZE, BLACK, HPos::Center))
+        .label_style(text_style(TICK_SIZE, BLACK, HPos::Center))
         .axis_desc_style(text_style(TITLE_SIZE, BLACK, HPos::Center))
-        .x_desc("presentations of each document")
         .y_desc(response)
         .draw()?;
     canvas.draw(&Text::new(
@@ -239,44 +313,70 @@ fn panel(
         text_style(TITLE_SIZE, BLACK, HPos::Left),
     ))?;
 
-    let arms = study.arms.len() as f64;
-    let position = |point: &Point| {
-        point.level as f64 + DODGE.min(0.7 / arms) * (point.arm as f64 - (arms - 1.0) / 2.0)
-    };
-    let pixel = |x: f64, y: f64| chart.backend_coord(&(x, y));
-    for arm in 0..study.arms.len() {
-        let own = || points.iter().filter(move |point| point.arm == arm);
-        let line: Vec<(i32, i32)> = own()
-            .map(|point| pixel(position(point), point.value))
-            .collect();
+    let middle = columns.start + 70 + (columns.len() as i32 - 84) / 2;
+    let lines = [
+        "exposures (presentations × share of",
+        "suffix tokens in the loss), log scale",
+    ];
+    for (line, text) in lines.into_iter().enumerate() {
+        canvas.draw(&Text::new(
+            text.to_owned(),
+            (middle, rows.end - 42 + 22 * line as i32),
+            text_style(LABEL_SIZE, BLACK, HPos::Center),
+        ))?;
+    }
+
+    let pixel = |exposures: f64, y: f64| chart.backend_coord(&(exposure_scale(exposures), y));
+    let trials = points.iter().any(|point| !point.trials.is_empty());
+    let room = f64::from(columns.len() as u32) / (points.len() + 1) as f64;
+    let apart = if trials { APART_WITH_TRIALS } else { APART };
+    let places = set_apart(points, apart.min(0.8 * room), |exposures| {
+        pixel(exposures, 0.0).0
+    });
+    let height = |y: f64| pixel(0.0, y).1;
+    marks(canvas, study.arms.len(), points, &places, height)
+}
+
+/// Lines, baselines, intervals and markers of a panel, one arm after the other; `height` is the
+/// pixel of a response.
+fn marks(
+    canvas: &Canvas<'_>,
+    arms: usize,
+    points: &[Point],
+    places: &[i32],
+    height: impl Fn(f64) -> i32,
+) -> Result<()> {
+    for arm in 0..arms {
+        let own = || {
+            let placed = points.iter().zip(places.iter().copied());
+            placed.filter(move |(point, _)| point.arm == arm)
+        };
+        let line: Vec<(i32, i32)> = own().map(|(point, x)| (x, height(point.value))).collect();
         let faint = colour(arm).mix(0.45).stroke_width(2);
         canvas.draw(&PathElement::new(line, faint))?;
-        for point in own() {
+        for (point, x) in own() {
             if let Some(baseline) = point.baseline {
-                marker(canvas, arm, pixel(position(point), baseline), 7, true)?;
+                marker(canvas, arm, (x, height(baseline)), 7, true)?;
             }
         }
-        for point in own() {
-            let x = position(point);
+        for (point, x) in own() {
             if let Some((low, high)) = point.interval {
                 let style = colour(arm).stroke_width(2);
-                let (center, bottom) = pixel(x, low);
-                let (_, top) = pixel(x, high);
+                let (bottom, top) = (height(low), height(high));
                 let bars = [
-                    vec![(center, bottom), (center, top)],
-                    vec![(center - 6, bottom), (center + 6, bottom)],
-                    vec![(center - 6, top), (center + 6, top)],
+                    vec![(x, bottom), (x, top)],
+                    vec![(x - 6, bottom), (x + 6, bottom)],
+                    vec![(x - 6, top), (x + 6, top)],
                 ];
                 for bar in bars {
                     canvas.draw(&PathElement::new(bar, style))?;
                 }
             }
             for value in &point.trials {
-                let (center, middle) = pixel(x, *value);
                 let dot = colour(arm).mix(0.5).filled();
-                canvas.draw(&Circle::new((center + 12, middle), 3, dot))?;
+                canvas.draw(&Circle::new((x + 12, height(*value)), 3, dot))?;
             }
-            marker(canvas, arm, pixel(x, point.value), 6, false)?;
+            marker(canvas, arm, (x, height(point.value)), 6, false)?;
         }
     }
     Ok(())
@@ -292,7 +392,7 @@ fn points(
     let trials = study.trials(model);
     let mut points = Vec::new();
     for (arm, name) in study.arms.iter().enumerate() {
-        for (level, (_, bucket)) in study.levels.iter().enumerate() {
+        for (level, bucket) in &study.levels {
             let Some(row) = study.estimate(model, name, bucket, &study.primary.to) else {
                 continue;
             };
@@ -304,7 +404,7 @@ fn points(
                 cell.first().and_then(|row| value(row))
             };
             points.push(Point {
-                level,
+                exposures: row.exposures_ledger.unwrap_or(f64::from(*level)),
                 arm,
                 value: after,
                 interval: row.low.zip(row.high).filter(|_| with_interval),
@@ -337,13 +437,13 @@ pub(super) fn interval_methods(study: &Study) -> String {
             }
         }
     }
-    names.join(" and ")
+    names.join("; ")
 }
 
-/// Exact match and token accuracy by presentations, arms side by side.
+/// Exact match and token accuracy by exposures, arms side by side.
 pub(super) fn memorisation(study: &Study) -> Result<String> {
     let height = LEGEND_HEIGHT + ROW_HEIGHT * study.models.len() as i32;
-    draw(height, "Memorisation by presentations", |canvas| {
+    draw(height, "Memorisation by exposures", |canvas| {
         legend(
             canvas,
             study,
@@ -528,7 +628,46 @@ fn loss_panel(canvas: &Canvas<'_>, study: &Study, model: &str, rows: Range<i32>)
 
 #[cfg(test)]
 mod tests {
-    use super::round_ticks;
+    use super::{Point, labelled, round_ticks, set_apart};
+
+    #[test]
+    fn labels_of_near_levels_give_way_and_the_ends_stay() {
+        let of = |levels: &[u32]| {
+            let span = f64::from(levels[levels.len() - 1]).ln_1p() * 1.16;
+            let mut kept = labelled(levels, span, 380.0);
+            kept.sort_unstable();
+            kept
+        };
+        for levels in [&[0, 1, 4, 6][..], &[0, 1, 2], &[0, 8, 32, 64]] {
+            assert_eq!(of(levels), levels);
+        }
+        assert_eq!(of(&[0, 62, 63, 64]), [0, 64]);
+    }
+
+    #[test]
+    fn points_are_set_apart_only_where_they_would_lie_on_each_other() {
+        let point = |(arm, exposures)| Point {
+            exposures,
+            arm,
+            value: 0.0,
+            interval: None,
+            baseline: None,
+            trials: Vec::new(),
+        };
+        let place = |exposures: f64| exposures as i32 * 10;
+        let points = [(0, 0.0), (0, 64.0), (1, 0.0), (1, 33.0)].map(point);
+        assert_eq!(set_apart(&points, 16.0, place), [-8, 640, 8, 330]);
+        // Three arms, of which one stands at the level below.
+        let points = [(0, 4.0), (0, 6.0), (1, 4.0), (2, 2.0), (2, 3.0)].map(point);
+        let places = set_apart(&points, 22.0, place);
+        let mut sorted = places.clone();
+        sorted.sort_unstable();
+        assert!(
+            sorted.windows(2).all(|pair| pair[1] - pair[0] >= 21),
+            "{places:?}"
+        );
+        assert_eq!(places.iter().sum::<i32>(), 190);
+    }
 
     #[test]
     fn ticks_are_round_and_inside() {

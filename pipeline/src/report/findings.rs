@@ -41,11 +41,7 @@ impl Verdict {
     }
 }
 
-pub(super) fn is_goldfish(arm: &str) -> bool {
-    arm.to_lowercase().starts_with("goldfish")
-}
-
-/// The interval of an arm's change against control that bears on the verdict, with its source. A
+/// The interval of an arm's primary contrast, which bears on the verdict, with its source. A
 /// resampled interval of width zero (no document changed, so no resample can) says nothing about
 /// other documents; then the exact interval of the arm's own rate takes its place.
 fn change_interval(study: &Study, model: &str, arm: &str) -> Option<((f64, f64), &'static str)> {
@@ -68,7 +64,9 @@ fn change_interval(study: &Study, model: &str, arm: &str) -> Option<((f64, f64),
 
 /// The verdict on one Goldfish arm, with the interval it rests on and where that comes from.
 pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option<Text>) {
-    let standard = reference(study)
+    let standard = study
+        .reference
+        .as_deref()
         .and_then(|standard| change_interval(study, model, standard))
         .map(|(interval, _)| interval);
     let goldfish = change_interval(study, model, arm);
@@ -78,9 +76,16 @@ pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option
         study.primary.margin,
     );
     let reason = goldfish.map(|((low, high), source)| {
-        let against = match standard {
-            Some((low, _)) if low > study.primary.margin => "",
-            _ => "; the standard arm did not memorise by more than the margin either, so there was nothing to prevent",
+        let memorised = standard.is_some_and(|(low, _)| low > study.primary.margin);
+        let against = match &study.reference {
+            Some(reference) if verdict == Verdict::NotShown && !memorised => {
+                format!("; arm {reference} is not shown to have memorised by more than the margin")
+            }
+            None if verdict == Verdict::NotShown => {
+                "; no arm of the standard loss was trained, so there is nothing to compare with"
+                    .to_owned()
+            }
+            _ => String::new(),
         };
         Text::from(format!(
             "{} against a margin of {} ({source}{against})",
@@ -91,13 +96,13 @@ pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option
     (verdict, reason)
 }
 
-/// The arm the others are compared with: the first that is not Goldfish.
-pub(super) fn reference(study: &Study) -> Option<&str> {
-    study
-        .arms
-        .iter()
-        .map(String::as_str)
-        .find(|arm| !is_goldfish(arm))
+/// What the primary contrast measures of an arm, in words.
+pub(super) fn measured(study: &Study) -> &'static str {
+    if study.primary.contrast == "paired" {
+        "change"
+    } else {
+        "change against control"
+    }
 }
 
 /// `16 hits in 24 documents, 24 clusters`.
@@ -125,7 +130,7 @@ pub(super) fn sentences(study: &Study) -> Vec<Text> {
         for arm in &study.arms {
             list.extend(control(study, model, arm, &lead));
         }
-        for arm in study.arms.iter().filter(|arm| is_goldfish(arm)) {
+        for arm in study.arms.iter().filter(|arm| study.goldfish.contains(arm)) {
             let (verdict, reason) = verdict(study, model, arm);
             let mut text = Text::from(lead.as_str())
                 .plain("That ")
@@ -176,9 +181,18 @@ fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
                 }
             };
             let detectable = contrast.detectable.map_or_else(String::new, |value| {
-                format!("; smallest detectable difference {}", number(value))
+                format!(
+                    "; smallest difference detectable at power {}: {}",
+                    number(study.power),
+                    number(value)
+                )
             });
-            text.plain("Its change exceeds that of the control by ")
+            let what = if contrast.kind == "paired" {
+                "Its change is "
+            } else {
+                "Its change exceeds that of the control by "
+            };
+            text.plain(what)
                 .strong(with_interval(
                     contrast.estimate.unwrap_or(f64::NAN),
                     contrast.low,
@@ -288,6 +302,7 @@ pub(super) fn method(method: &str) -> &str {
         "wilson" => "Wilson",
         "clopper_pearson" => "Clopper-Pearson",
         "bootstrap" => "bootstrap",
+        "bootstrap_wilson" => "Wilson where resamples do not differ",
         "korn_graubard" => "Korn-Graubard",
         "recovered_variance" => "recovered variances",
         "mcnemar" => "McNemar",

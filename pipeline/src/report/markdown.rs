@@ -68,11 +68,33 @@ fn text(text: &Text) -> String {
     for span in &text.0 {
         let _ = match span {
             Span::Plain(text) | Span::Faint(text) => write!(markdown, "{}", escape(text)),
-            Span::Strong(text) | Span::Mark(text) => write!(markdown, "**{}**", escape(text)),
+            Span::Strong(text) => emphasised(&mut markdown, text, "**", "**"),
+            // Stars between a letter and a comma are no emphasis, and tokens begin and end anywhere.
+            Span::Mark(text) if text.trim().is_empty() => {
+                write!(markdown, "<strong>␣</strong>{}", escape(text))
+            }
+            Span::Mark(text) => emphasised(&mut markdown, text, "<strong>", "</strong>"),
             Span::Code(text) => write!(markdown, "`{}`", text.replace(['`', '\n'], " ")),
         };
     }
     markdown
+}
+
+/// Text between the signs of emphasis; spaces at its ends go outside, where the signs need them.
+fn emphasised(markdown: &mut String, text: &str, open: &str, close: &str) -> std::fmt::Result {
+    let inner = text.trim();
+    if inner.is_empty() {
+        return write!(markdown, "{}", escape(text));
+    }
+    let start = text.len() - text.trim_start().len();
+    let (before, after) = (&text[..start], &text[start + inner.len()..]);
+    write!(
+        markdown,
+        "{}{open}{}{close}{}",
+        escape(before),
+        escape(inner),
+        escape(after)
+    )
 }
 
 /// One line of text in which nothing is markup.
@@ -94,4 +116,33 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Text, text};
+
+    #[test]
+    fn spaces_stand_outside_the_signs_of_emphasis() {
+        let cases = [
+            (
+                Text::new().strong("Deviation: ").plain("x"),
+                "**Deviation:** x",
+            ),
+            (
+                Text::new().plain("the").mark(" river").plain(" bends"),
+                "the <strong>river</strong> bends",
+            ),
+            (
+                Text::new().plain("word").mark(", ").plain("next"),
+                "word<strong>,</strong> next",
+            ),
+            (Text::new().mark(" "), "<strong>␣</strong> "),
+            (Text::new().strong(" "), " "),
+            (Text::new().strong("a*b"), "**a\\*b**"),
+        ];
+        for (content, expected) in cases {
+            assert_eq!(text(&content), expected);
+        }
+    }
 }

@@ -41,8 +41,14 @@ pub struct Inputs {
     pub name: String,
     /// Version of the program.
     pub version: String,
-    /// The resolved experiment, no defaults left.
+    /// The resolved experiment at this moment, no defaults left.
     pub experiment: serde_json::Value,
+    /// The arm that the others are compared with: the standard loss, if it was trained.
+    pub reference: Option<String>,
+    /// The arms trained with the Goldfish loss.
+    pub goldfish: Vec<String>,
+    /// Power of the smallest detectable effects of the table `contrasts`.
+    pub power: f64,
     /// All artefacts the report rests on, in the order of the plan.
     pub artefacts: Vec<Artefact>,
     /// Table `estimates`.

@@ -51,11 +51,17 @@ pub(super) struct Study {
     pub origins: BTreeMap<String, u64>,
     /// In the order of the tables.
     pub models: Vec<String>,
-    /// Trained arms, in the order of the tables, the standard loss first.
+    /// Trained arms, in the order of the tables, the reference first.
     pub arms: Vec<String>,
     /// Nominal exposures with their bucket name, rising; 0 is the control.
     pub levels: Vec<(u32, String)>,
     pub primary: Primary,
+    /// The arm that the others are compared with, if it is in the tables.
+    pub reference: Option<String>,
+    /// Arms of the Goldfish loss.
+    pub goldfish: Vec<String>,
+    /// Power of the smallest detectable effects.
+    pub power: f64,
     /// Training started from random weights, so that `initial` is no baseline.
     pub random: bool,
 }
@@ -125,7 +131,8 @@ impl Study {
                 .filter(|row| row.time == primary.to)
                 .map(|row| row.arm.as_str()),
         );
-        arms.sort_by_key(|arm| arm != "standard");
+        let reference = inputs.reference.clone().filter(|arm| arms.contains(arm));
+        arms.sort_by_key(|arm| Some(arm) != reference.as_ref());
         Ok(Self {
             contrasts: tables::contrasts(&inputs.contrasts)?,
             overlap: tables::overlap(&inputs.overlap)?,
@@ -147,6 +154,9 @@ impl Study {
             arms,
             levels,
             primary,
+            reference,
+            goldfish: inputs.goldfish.clone(),
+            power: inputs.power,
         })
     }
 
@@ -213,7 +223,9 @@ impl Study {
         )
     }
 
-    /// The estimate that stands for a cell in sentences and figures: Wilson, else the first.
+    /// The estimate that stands for a cell in sentences and figures: over several trials the
+    /// bootstrap over clusters, which holds the trials of a cluster together, else Wilson; where
+    /// that one is missing, the first with an interval.
     pub(super) fn estimate(
         &self,
         model: &str,
@@ -221,9 +233,12 @@ impl Study {
         bucket: &str,
         time: &str,
     ) -> Option<&Estimate> {
-        let cell = self.cell(model, arm, &self.summary_trial(model), bucket, time);
+        let trial = self.summary_trial(model);
+        let cell = self.cell(model, arm, &trial, bucket, time);
+        let pooled = trial == "pooled" && self.trials(model).len() > 1;
         cell.iter()
-            .find(|row| row.method == "wilson")
+            .find(|row| pooled && row.method.starts_with("bootstrap") && row.low.is_some())
+            .or_else(|| cell.iter().find(|row| row.method == "wilson"))
             .or_else(|| cell.iter().find(|row| row.low.is_some()))
             .or_else(|| cell.first())
             .copied()

@@ -2,20 +2,20 @@
 //!
 //! The analysis settings are sealed into the manifest here, before anything is trained.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use axmem_datasets::background::{self, BackgroundSettings, Candidate};
 use axmem_datasets::bucket::{self, BucketSettings};
 use axmem_datasets::cluster::Clusters;
+use axmem_datasets::document::Document;
 use axmem_datasets::eligibility::TokenDocument;
-use axmem_datasets::files;
 use axmem_datasets::table;
 use axmem_datasets::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use super::corpus::Reading;
-use super::{Context, tokens};
+use super::corpus::redirects;
+use super::{Context, tokens, train};
 use crate::plan::Stage;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Value> {
@@ -41,32 +41,25 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
 
     let (corpus, other) = tokens::documents(context)?;
     let clusters = Clusters::of_texts(&[&corpus, &other])?;
-    let pool = if experiment.background.text.is_some() {
-        &other
+    let (pool, candidates) = if experiment.background.text.is_some() {
+        let candidates = candidates(&other, &clusters, &windows)?;
+        (other, candidates)
     } else {
-        &corpus
+        let eligible: HashSet<&str> = windows
+            .iter()
+            .filter(|window| window.eligible)
+            .map(|window| window.article.as_str())
+            .collect();
+        let mut rest = corpus;
+        rest.retain(|document| eligible.contains(document.id.as_str()));
+        let candidates = candidates(&rest, &clusters, &windows)?;
+        (rest, candidates)
     };
-    let candidates = pool
-        .iter()
-        .map(|document| {
-            Ok(Candidate {
-                document: document.id.clone(),
-                title: document.title.clone(),
-                cluster: clusters.id(&document.id)?.to_owned(),
-            })
-        })
-        .collect::<axmem_datasets::Result<Vec<_>>>()?;
-    let readings = files::read_to_string(context.input(Stage::Corpus).join("readings.json"))?;
-    let readings: Vec<Reading> = serde_json::from_str(&readings).context("readings.json")?;
-    let redirects: Vec<(String, String)> = readings
-        .into_iter()
-        .flat_map(|reading| reading.redirect_titles)
-        .collect();
     let background = background::build(
         &candidates,
         &|index| tokenizer.encode(&pool[index].text),
         &in_buckets,
-        &redirects,
+        &redirects(context)?,
         &BackgroundSettings {
             rows: experiment.background.rows,
             row_tokens: experiment.documents.tokens,
@@ -75,6 +68,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
             seed: experiment.seed,
         },
     )?;
+
+    train::check_schedules(experiment, &assignments, background.rows.len())?;
 
     table::write(context.folder.join("buckets.parquet"), &assignments)?;
     table::write(
@@ -86,4 +81,27 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
         &background.excluded,
     )?;
     Ok(json!({ "analysis": experiment.analysis }))
+}
+
+/// The articles of a pool with their clusters. Articles of the corpus are joined by equal windows
+/// too, which only the table of tokens knows; a copy of one belongs where that one does.
+fn candidates(
+    pool: &[Document],
+    clusters: &Clusters,
+    windows: &[TokenDocument],
+) -> Result<Vec<Candidate>> {
+    let labelled: HashMap<&str, &str> = windows
+        .iter()
+        .map(|window| (window.article.as_str(), window.cluster.as_str()))
+        .collect();
+    pool.iter()
+        .map(|document| {
+            let named = clusters.id(&document.id)?;
+            Ok(Candidate {
+                document: document.id.clone(),
+                title: document.title.clone(),
+                cluster: (*labelled.get(named).unwrap_or(&named)).to_owned(),
+            })
+        })
+        .collect()
 }

@@ -3,6 +3,8 @@
 //! Articles of the background get ids of their own (`background/ID`): two sources may number their
 //! pages alike.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result};
 use axmem_datasets::files;
 use axmem_datasets::reader::{self, ReadReport};
@@ -11,7 +13,10 @@ use axmem_datasets::table::{self, DocumentRow};
 use serde::{Deserialize, Serialize};
 
 use super::Context;
+use crate::exit::Failure;
 use crate::experiment::Text;
+use crate::plan::Stage;
+use crate::store;
 
 /// Origin of the probed articles in the table.
 pub(super) const CORPUS: &str = "corpus";
@@ -20,7 +25,7 @@ pub(super) const BACKGROUND: &str = "background";
 
 /// What the readers saw, kept beside the table.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Reading {
+struct Reading {
     origin: String,
     source: String,
     files: Vec<(String, String, u64)>,
@@ -32,7 +37,7 @@ pub(super) struct Reading {
     empty: u64,
     templates_removed: u64,
     /// Redirects as (from, to) titles.
-    pub(super) redirect_titles: Vec<(String, String)>,
+    redirect_titles: Vec<(String, String)>,
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
@@ -58,6 +63,21 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         }
         Ok(())
     })?;
+    if let Some(reading) = readings.iter().find(|reading| reading.articles == 0) {
+        return Err(Failure::data(format!(
+            "{} holds no article with text ({} pages, {} redirects, {} empty)",
+            reading.source, reading.pages, reading.redirects, reading.empty
+        )));
+    }
+    for text in [
+        Some(&experiment.corpus),
+        experiment.background.text.as_ref(),
+    ] {
+        if let Some((text, path)) = text.and_then(|text| Some((text, text.local()?))) {
+            let found = context.store.content(&path)?;
+            unchanged(context, text, &path, &found)?;
+        }
+    }
     let text = serde_json::to_string_pretty(&readings).context("what the readers saw")?;
     files::write_atomic(context.folder.join("readings.json"), text.as_bytes())?;
     Ok(())
@@ -72,7 +92,38 @@ fn fetch(context: &Context<'_>, text: &Text) -> Result<Vec<SourceFile>> {
     };
     let cache = context.store.cache();
     files::create_dir_all(&cache)?;
-    Ok(source::fetch(&text.parse()?, &options, &cache)?)
+    let fetched = source::fetch(&text.parse()?, &options, &cache)?;
+    if let Some(path) = text.local() {
+        let hashes: Vec<(&Path, &str)> = fetched
+            .iter()
+            .map(|file| (file.path.as_path(), file.sha256.as_str()))
+            .collect();
+        let found = store::combined(path.is_dir(), &hashes);
+        unchanged(context, text, &path, &found)?;
+    }
+    Ok(fetched)
+}
+
+/// Refuses a local source that is not the one whose hash is in the key.
+fn unchanged(context: &Context<'_>, text: &Text, path: &Path, found: &str) -> Result<()> {
+    if text.content.as_deref() == Some(found) {
+        return Ok(());
+    }
+    context.store.forget_contents()?;
+    Err(Failure::data(format!(
+        "{} has changed since the run began; run again to take it as it is now",
+        path.display()
+    )))
+}
+
+/// All redirects that the readers saw, as (from, to) titles.
+pub(super) fn redirects(context: &Context<'_>) -> Result<Vec<(String, String)>> {
+    let text = files::read_to_string(context.input(Stage::Corpus).join("readings.json"))?;
+    let readings: Vec<Reading> = serde_json::from_str(&text).context("readings.json")?;
+    Ok(readings
+        .into_iter()
+        .flat_map(|reading| reading.redirect_titles)
+        .collect())
 }
 
 fn reading(origin: &str, text: &Text, files: &[SourceFile], report: ReadReport) -> Reading {

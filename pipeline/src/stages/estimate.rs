@@ -16,7 +16,7 @@ use crate::experiment::{Arm, Contrast, Weights};
 use crate::plan::{self, Stage};
 
 /// Power of the smallest detectable effect.
-const POWER: f64 = 0.8;
+pub(super) const POWER: f64 = 0.8;
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let rows = scores(context)?;
@@ -92,7 +92,8 @@ fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
             _ => None,
         };
         let slots: Vec<Slot> = table::read(context.artefact(index).join("schedule.parquet"))?;
-        let steps = slots.last().map_or(0, |slot| slot.step + 1);
+        let warmup = experiment.train.warmup.steps;
+        let steps = slots.last().map_or(0, |slot| slot.step - warmup);
         let rate = engine::rate(&experiment.train, steps);
         let kept = |document: &str| {
             let ids = documents.get(document).ok_or_else(|| {
@@ -103,7 +104,7 @@ fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
                 None => (0..ids.len()).map(|position| position > 0).collect(),
             })
         };
-        let at = |step: u32| rate.at(rate.warmup_steps + u64::from(step) + 1);
+        let at = |step: u32| rate.at(u64::from(step));
         ledger.extend(exposure::ledger(name, &slots, &suffix, &at, &kept)?);
     }
     Ok(ledger)

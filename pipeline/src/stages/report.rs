@@ -4,6 +4,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::Context;
+use super::estimate::POWER;
+use crate::experiment::Arm;
 use crate::plan::Stage;
 use crate::report::{self, Artefact, Inputs};
 use crate::store::Manifest;
@@ -36,6 +38,20 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         name: experiment.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         experiment: serde_json::to_value(experiment).context("the resolved experiment")?,
+        reference: experiment
+            .train
+            .arms
+            .iter()
+            .find(|arm| **arm == Arm::Standard)
+            .map(|arm| arm.name().to_owned()),
+        goldfish: experiment
+            .train
+            .arms
+            .iter()
+            .filter(|arm| matches!(arm, Arm::Goldfish(_)))
+            .map(|arm| arm.name().to_owned())
+            .collect(),
+        power: POWER,
         artefacts,
         estimates: estimate.join("estimates.parquet"),
         contrasts: estimate.join("contrasts.parquet"),

@@ -1,10 +1,14 @@
 //! `score`: what a model reproduces of the probed documents, and its loss on held-out text.
 //!
+//! The scores of every finished chunk of documents are kept in the folder of work in progress, and
+//! a later attempt goes on after the last of them.
+//!
 //! Initial, warm and after are this one stage with other weights. Weights that trials share are
 //! scored once and written for each trial; those that arms share are written once with an empty
 //! arm, and `estimate` repeats them.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::bucket::Assignment;
@@ -12,7 +16,7 @@ use axmem_datasets::eligibility::TokenDocument;
 use axmem_datasets::tokenizer::Tokenizer;
 use axmem_datasets::{files, table};
 use axmem_eval::rank_model::RankModel;
-use axmem_eval::{self as eval, Probe, ScoreRow, ScoreSettings};
+use axmem_eval::{self as eval, Probe, Score, ScoreRow, ScoreSettings};
 use axmem_trainer::{Llama, checkpoint};
 use serde_json::json;
 
@@ -20,9 +24,12 @@ use super::weights::CHECKPOINT;
 use super::{Context, engine, tokens, training};
 use crate::experiment::{Prefix, Time};
 use crate::plan::Stage;
+use crate::store::PARTIAL;
 
-/// Probes scored between two reports of progress.
-const CHUNK: usize = 64;
+/// Probes scored between two records of progress, at least.
+const CHUNK: usize = 16;
+/// τ in the folder of work in progress, as the bits of an f32.
+const TOLERANCE: &str = "tolerance";
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let experiment = context.experiment;
@@ -32,33 +39,21 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
     let probes = probes(context, &assignments)?;
     let time = context.node.subject.time.context("a score has a time")?;
-    let mut settings = settings(context)?;
+    let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
+    let settings = settings(context, &tokenizer, &probes)?;
+    let begun = Begun::read(&context.folder.join(PARTIAL))?;
     let (scores, tolerance) = engine::on_ranks(&experiment.grid, |rank| {
         let mut llama = Llama::initialise(&model, rank, 0)?;
         checkpoint::load_weights(rank, &weights.join(CHECKPOINT), &model, llama.params_mut())?;
-        training::validate(context, rank, &llama, time.name())?;
         let model = RankModel {
             llama: &llama,
             rank,
+            ids: tokenizer.vocab_size(),
         };
-        let mut settings = settings.clone();
-        settings.tolerance = eval::measure_tolerance(&model, &probes, &settings)?;
-        context.events.start(
-            &context.node.to_string(),
-            "documents",
-            probes.len() as u64,
-            0,
-        );
-        let mut scores = Vec::new();
-        for (index, chunk) in probes.chunks(CHUNK).enumerate() {
-            scores.extend(eval::score(&model, chunk, &settings)?);
-            context
-                .events
-                .progress((index * CHUNK + chunk.len()) as u64, "");
-        }
-        Ok((scores, settings.tolerance))
+        let scored = score(context, &model, &probes, settings.clone(), begun.clone())?;
+        training::validate(context, rank, &llama, time.name())?;
+        Ok(scored)
     })?;
-    settings.tolerance = tolerance;
 
     let mut levels: HashMap<(&str, u32), u32> = HashMap::new();
     for row in &assignments {
@@ -90,6 +85,89 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     )?)
 }
 
+/// Scores the probes that have no score yet, chunk by chunk; each chunk is on disk before the next
+/// begins. Gives all scores, and τ.
+fn score(
+    context: &Context<'_>,
+    model: &RankModel<'_>,
+    probes: &[Probe],
+    mut settings: ScoreSettings,
+    begun: Begun,
+) -> Result<(Vec<Score>, f32)> {
+    let partial = context.folder.join(PARTIAL);
+    let first = model.rank.is_first();
+    settings.tolerance = match begun.tolerance {
+        Some(tolerance) => tolerance,
+        None => eval::measure_tolerance(model, probes, &settings)?,
+    };
+    if first {
+        files::create_dir_all(&partial)?;
+        let bits = settings.tolerance.to_bits().to_string();
+        files::write_atomic(partial.join(TOLERANCE), bits.as_bytes())?;
+    }
+    // Whole batches, so that no batch is smaller than asked for.
+    let chunk = CHUNK.div_ceil(settings.batch) * settings.batch;
+    let mut scored = (begun.chunks * chunk).min(probes.len());
+    if first {
+        let total = probes.len() as u64;
+        let name = context.node.to_string();
+        let done = scored as u64;
+        context.events.start(&name, "documents", total, done);
+    }
+    let mut scores = begun.scores;
+    for (index, chunk) in probes.chunks(chunk).enumerate().skip(begun.chunks) {
+        let new = eval::score(model, chunk, &settings)?;
+        scored += chunk.len();
+        if first {
+            table::write(chunk_path(&partial, index), &new)?;
+            context.events.progress(scored as u64, "");
+        }
+        scores.extend(new);
+    }
+    Ok((scores, settings.tolerance))
+}
+
+/// What an earlier attempt left in the folder of work in progress.
+#[derive(Clone)]
+struct Begun {
+    /// τ, measured before the first chunk: it must be the same for all.
+    tolerance: Option<f32>,
+    /// Chunks scored.
+    chunks: usize,
+    /// Their scores.
+    scores: Vec<Score>,
+}
+
+impl Begun {
+    fn read(partial: &Path) -> Result<Self> {
+        let path = partial.join(TOLERANCE);
+        let mut begun = Self {
+            tolerance: None,
+            chunks: 0,
+            scores: Vec::new(),
+        };
+        if !path.exists() {
+            return Ok(begun);
+        }
+        let bits: u32 = files::read_to_string(&path)?
+            .parse()
+            .with_context(|| format!("{} is no tolerance", path.display()))?;
+        begun.tolerance = Some(f32::from_bits(bits));
+        loop {
+            let path = chunk_path(partial, begun.chunks);
+            if !path.exists() {
+                return Ok(begun);
+            }
+            begun.scores.extend(table::read::<Score>(&path)?);
+            begun.chunks += 1;
+        }
+    }
+}
+
+fn chunk_path(partial: &Path, chunk: usize) -> PathBuf {
+    partial.join(format!("scores-{chunk:06}.parquet"))
+}
+
 /// The documents of all buckets, in the order of the buckets.
 fn probes(context: &Context<'_>, assignments: &[Assignment]) -> Result<Vec<Probe>> {
     let path = context.input(Stage::Tokens).join("tokens.parquet");
@@ -113,9 +191,12 @@ fn probes(context: &Context<'_>, assignments: &[Assignment]) -> Result<Vec<Probe
         .collect()
 }
 
-fn settings(context: &Context<'_>) -> Result<ScoreSettings> {
+fn settings(
+    context: &Context<'_>,
+    tokenizer: &Tokenizer,
+    probes: &[Probe],
+) -> Result<ScoreSettings> {
     let experiment = context.experiment;
-    let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
     let score = &experiment.score;
     Ok(ScoreSettings {
         suffix: score.suffix.clone(),
@@ -129,8 +210,9 @@ fn settings(context: &Context<'_>) -> Result<ScoreSettings> {
             .collect(),
         min_prefix: score.min_prefix,
         batch: score.batch,
-        bos: tokens::bos(experiment.documents.bos).id(&tokenizer)?,
+        bos: tokens::bos(experiment.documents.bos).id(tokenizer)?,
         generate: score.generate,
+        cross_check: eval::cross_check_sample(probes),
         tolerance: 0.0,
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use anyhow::Result;
-use axmem_datasets::background::normalised_title;
+use axmem_datasets::background::Titles;
 use axmem_datasets::cluster::Clusters;
 use axmem_datasets::document::Document;
 use axmem_datasets::eligibility::{self, DocumentSettings};
@@ -11,7 +11,7 @@ use axmem_datasets::table::{self, DocumentRow};
 use axmem_datasets::tokenizer::Tokenizer;
 
 use super::Context;
-use super::corpus::CORPUS;
+use super::corpus::{CORPUS, redirects};
 use crate::exit::Failure;
 use crate::experiment::{Bos, Documents, TokenizerChoice, Windows};
 use crate::plan::Stage;
@@ -36,9 +36,32 @@ pub(super) fn documents(context: &Context<'_>) -> Result<(Vec<Document>, Vec<Doc
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let experiment = context.experiment;
     let (corpus, background) = documents(context)?;
+    let mut clusters = Clusters::of_texts(&[&corpus, &background])?;
     let tokenizer = match &experiment.tokenizer {
-        TokenizerChoice::Bpe { vocab } => train_bpe(&corpus, &background, *vocab)?,
-        TokenizerChoice::File { path, .. } => Tokenizer::from_file(path)?,
+        TokenizerChoice::Bpe { vocab } => {
+            let titles = Titles::new(&redirects(context)?);
+            let texts = unprobed(&corpus, &background, &clusters, &titles)?;
+            if texts.is_empty() {
+                return Err(Failure::data(
+                    "tokenizer.bpe: no background text is left to train it on, since all of it is also in \
+                     the corpus; give another background.source",
+                ));
+            }
+            Tokenizer::train_bpe(
+                texts.into_iter().map(|document| document.text.clone()),
+                *vocab,
+            )?
+        }
+        TokenizerChoice::File { path, content } => {
+            let tokenizer = Tokenizer::from_file(path)?;
+            if content.as_deref() != Some(tokenizer.hash()) {
+                context.store.forget_contents()?;
+                return Err(Failure::data(format!(
+                    "{path} has changed since the run began; run again to take it as it is now"
+                )));
+            }
+            tokenizer
+        }
         TokenizerChoice::Published => {
             return Err(Failure::model(
                 "the tokenizer of a published model can't be fetched by this version; give \
@@ -48,26 +71,36 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     };
     let settings = settings(&experiment.documents);
     let mut tokens = eligibility::tokenize(&corpus, CORPUS, &tokenizer, &settings)?;
-    let mut clusters = Clusters::of_texts(&[&corpus, &background])?;
     clusters.label(&mut tokens)?;
     table::write(context.folder.join("tokens.parquet"), &tokens)?;
     tokenizer.save(context.folder.join("tokenizer.json"))?;
     Ok(())
 }
 
-/// A tokenizer of the study sees background text only, and none of an article that may be probed.
-fn train_bpe(corpus: &[Document], background: &[Document], vocab: usize) -> Result<Tokenizer> {
-    let probed: HashSet<String> = corpus
-        .iter()
-        .map(|document| normalised_title(&document.title))
-        .collect();
-    let texts = background
-        .iter()
-        .filter(|document| {
-            document.title.is_empty() || !probed.contains(&normalised_title(&document.title))
-        })
-        .map(|document| document.text.clone());
-    Ok(Tokenizer::train_bpe(texts, vocab)?)
+/// The texts of the background that are no copy of an article of the corpus and have no title of
+/// one, redirects resolved: a tokenizer of the study sees none of an article that may be probed.
+fn unprobed<'a>(
+    corpus: &[Document],
+    background: &'a [Document],
+    clusters: &Clusters,
+    titles: &Titles,
+) -> Result<Vec<&'a Document>> {
+    let mut known = HashSet::new();
+    let mut titled = HashSet::new();
+    for document in corpus {
+        known.insert(clusters.id(&document.id)?.to_owned());
+        titled.extend(titles.resolve(&document.title));
+    }
+    let mut kept = Vec::new();
+    for document in background {
+        let named = titles.resolve(&document.title);
+        if !known.contains(clusters.id(&document.id)?)
+            && named.is_none_or(|title| !titled.contains(&title))
+        {
+            kept.push(document);
+        }
+    }
+    Ok(kept)
 }
 
 pub(super) fn settings(documents: &Documents) -> DocumentSettings {
@@ -87,5 +120,39 @@ pub(super) fn bos(bos: Bos) -> eligibility::Bos {
     match bos {
         Bos::Always => eligibility::Bos::Always,
         Bos::Never => eligibility::Bos::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokenizer_sees_no_copy_and_no_title_of_an_article_of_the_corpus() {
+        let document = |id: &str, title: &str, text: &str| Document {
+            id: id.to_owned(),
+            title: title.to_owned(),
+            text: text.to_owned(),
+            ..Document::default()
+        };
+        let corpus = [
+            document("1", "United Kingdom", "one"),
+            document("2", "Gaul", "two"),
+        ];
+        let background = [
+            document("b/1", "Else", "other"),
+            document("b/2", "A copy", "one"),
+            document("b/3", "united_kingdom", "three"),
+            document("b/4", "UK", "four"),
+            document("b/5", "France", "five"),
+            document("b/6", "", "six"),
+        ];
+        let redirects = [("UK", "United Kingdom#History"), ("Gaul", "France")];
+        let redirects = redirects.map(|(from, to)| (from.to_owned(), to.to_owned()));
+        let clusters = Clusters::of_texts(&[&corpus, &background]).unwrap();
+        let titles = Titles::new(&redirects);
+        let kept = unprobed(&corpus, &background, &clusters, &titles).unwrap();
+        let kept: Vec<&str> = kept.iter().map(|document| document.id.as_str()).collect();
+        assert_eq!(kept, ["b/1", "b/6"]);
     }
 }

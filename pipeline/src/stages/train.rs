@@ -11,7 +11,9 @@ use axmem_trainer::Row;
 
 use super::training::{self, Run};
 use super::{Context, engine};
-use crate::experiment::{Arm, MaskOn, Placement};
+use crate::exit::Failure;
+use crate::experiment::resolve::Train;
+use crate::experiment::{Arm, Experiment, MaskOn, Placement};
 use crate::plan::Stage;
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
@@ -24,23 +26,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         .trial
         .context("training is of one trial")?;
     let (background, _) = training::background(context)?;
-    // Rows that the warm-up has used are not used again.
-    let used = (train.warmup.steps as usize * train.batch).min(background.len());
-    let background = &background[used..];
     let assignments: Vec<Assignment> =
         table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
-    let settings = ScheduleSettings {
-        batch: arm.batch(train.batch),
-        mix: train.mix,
-        placement: match train.placement {
-            Placement::Spread => schedule::Placement::Spread,
-            Placement::First => schedule::Placement::First,
-            Placement::Last => schedule::Placement::Last,
-        },
-        seed: experiment.seed,
-        presentations_factor: arm.presentations_factor(),
-    };
-    let slots = schedule::schedule(&assignments, background.len(), &settings, trial)?;
+    check_schedules(experiment, &assignments, background.len())?;
+    let slots = slots(experiment, arm, trial, &assignments, background.len())?;
+    let background = &background[used(train)..];
     table::write(context.folder.join("schedule.parquet"), &slots)?;
     let batches: Vec<&[Slot]> = slots.chunk_by(|a, b| a.step == b.step).collect();
     let documents = documents(context)?;
@@ -74,12 +64,68 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         &Run {
             phase: "train",
             from: context.input(Stage::Warmup),
+            goes_on: true,
             config: engine::config(train, goldfish),
             steps: batches.len() as u32,
             rows: &|step| batches[step as usize].iter().map(&row).collect(),
             rate: &|step| rate.at(step),
         },
     )
+}
+
+/// Background rows that the warm-up uses; they are not used again.
+fn used(train: &Train) -> usize {
+    train.warmup.steps as usize * train.batch
+}
+
+/// The schedule of an arm and trial with `rows` rows of background in all.
+fn slots(
+    experiment: &Experiment,
+    arm: &Arm,
+    trial: u32,
+    assignments: &[Assignment],
+    rows: usize,
+) -> Result<Vec<Slot>> {
+    let train = &experiment.train;
+    let settings = ScheduleSettings {
+        batch: arm.batch(train.batch),
+        first_step: train.warmup.steps + 1,
+        mix: train.mix,
+        placement: match train.placement {
+            Placement::Spread => schedule::Placement::Spread,
+            Placement::First => schedule::Placement::First,
+            Placement::Last => schedule::Placement::Last,
+        },
+        seed: experiment.seed,
+        presentations_factor: arm.presentations_factor(),
+    };
+    let left = rows - used(train);
+    schedule::schedule(assignments, left, &settings, trial)
+        .with_context(|| format!("the schedule of arm {}, trial {trial}", arm.name()))
+}
+
+/// Finds out before anything is trained whether every arm and trial has a schedule, with `rows`
+/// rows of background in all.
+pub(super) fn check_schedules(
+    experiment: &Experiment,
+    assignments: &[Assignment],
+    rows: usize,
+) -> Result<()> {
+    let train = &experiment.train;
+    let needed = used(train);
+    if needed > rows {
+        return Err(Failure::usage(format!(
+            "train.warmup: {} steps of {} rows take {needed} background rows, {rows} are there; set \
+             background.rows to at least {needed}, or make fewer steps",
+            train.warmup.steps, train.batch
+        )));
+    }
+    for arm in &experiment.train.arms {
+        for trial in 0..experiment.buckets.trials {
+            slots(experiment, arm, trial, assignments, rows)?;
+        }
+    }
+    Ok(())
 }
 
 /// The ids of every eligible document.

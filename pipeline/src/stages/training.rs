@@ -77,6 +77,9 @@ pub(super) struct Run<'a> {
     pub(super) phase: &'static str,
     /// Artefact whose weights it starts from.
     pub(super) from: PathBuf,
+    /// Whether it goes on with the moments and the count of steps of that artefact, or begins at
+    /// step 0 with the weights alone.
+    pub(super) goes_on: bool,
     /// Settings of the trainer.
     pub(super) config: TrainConfig,
     /// Number of steps.
@@ -91,11 +94,25 @@ pub(super) struct Run<'a> {
 pub(super) fn run(context: &Context<'_>, run: &Run<'_>) -> Result<()> {
     let experiment = context.experiment;
     let model = engine::model_config(&run.from)?;
+    let partial = context.folder.join(PARTIAL);
+    files::create_dir_all(&partial)?;
+    // Looked for before the ranks start, so that all go on from the same one.
+    let begun = match checkpoint::latest(&partial)? {
+        Some((step, folder)) => Some((folder, Records::read(&partial, step)?)),
+        None => None,
+    };
     engine::on_ranks(&experiment.grid, |rank| {
         // The values are replaced by those of the checkpoint before anything reads them.
-        let llama = Llama::initialise(&model, rank, 0)?;
+        let mut llama = Llama::initialise(&model, rank, 0)?;
+        let from = run.from.join(CHECKPOINT);
+        if !run.goes_on {
+            checkpoint::load_weights(rank, &from, &model, llama.params_mut())?;
+        }
         let mut trainer = Trainer::new(llama, run.config.clone())?;
-        steps_of(context, run, rank, &mut trainer)
+        if run.goes_on {
+            trainer.load(rank, &from)?;
+        }
+        steps_of(context, run, rank, &mut trainer, begun.clone())
     })?;
     let config = files::read(run.from.join(CONFIG))?;
     Ok(files::write_atomic(context.folder.join(CONFIG), &config)?)
@@ -106,24 +123,24 @@ fn steps_of(
     run: &Run<'_>,
     rank: &Rank,
     trainer: &mut Trainer,
+    begun: Option<(PathBuf, Records)>,
 ) -> Result<()> {
     let partial = context.folder.join(PARTIAL);
-    files::create_dir_all(&partial)?;
-    let from = run.from.join(CHECKPOINT);
-    trainer.load(rank, &from)?;
     let first = trainer.step_count();
     let mut records = Records::default();
-    if let Some((step, folder)) = checkpoint::latest(&partial)? {
-        records = Records::read(&partial, step)?;
+    if let Some((folder, known)) = begun {
+        records = known;
         trainer.load(rank, &folder)?;
     }
     let done = (trainer.step_count() - first) as u32;
-    context.events.start(
-        &context.node.to_string(),
-        "steps",
-        u64::from(run.steps),
-        u64::from(done),
-    );
+    if rank.is_first() {
+        context.events.start(
+            &context.node.to_string(),
+            "steps",
+            u64::from(run.steps),
+            u64::from(done),
+        );
+    }
     let settings = &context.experiment.train.checkpoint;
     for index in done..run.steps {
         let rows = (run.rows)(index)?;
@@ -131,31 +148,32 @@ fn steps_of(
         records.push(context, run.phase, &record);
         let made = index + 1;
         if made % settings.every == 0 && made < run.steps {
-            records.write(&partial, record.step)?;
+            if rank.is_first() {
+                records.write(&partial, record.step)?;
+            }
             trainer.save(rank, &checkpoint::step_folder(&partial, record.step))?;
-            checkpoint::prune(&partial, settings.keep)?;
-            records.forget(&partial, &checkpoint_steps(&partial)?)?;
+            if rank.is_first() {
+                checkpoint::prune(&partial, settings.keep)?;
+                Records::forget(&partial)?;
+            }
         }
-        context
-            .events
-            .progress(u64::from(made), &format!("loss {:.3}", record.loss));
+        if rank.is_first() {
+            context
+                .events
+                .progress(u64::from(made), &format!("loss {:.3}", record.loss));
+        }
     }
     trainer.save(rank, &context.folder.join(CHECKPOINT))?;
+    if !rank.is_first() {
+        return Ok(());
+    }
     table::write(context.folder.join("steps.parquet"), &records.steps)?;
     table::write(context.folder.join("timings.parquet"), &records.timings)?;
     Ok(())
 }
 
-fn checkpoint_steps(partial: &Path) -> Result<Vec<String>> {
-    let names = files::list(partial)?.into_iter().filter_map(|path| {
-        let name = path.file_name()?.to_str()?;
-        path.is_dir().then(|| name.to_owned())
-    });
-    Ok(names.collect())
-}
-
 /// The steps since the start of the run.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Records {
     steps: Vec<StepRow>,
     timings: Vec<TimingRow>,
@@ -206,17 +224,14 @@ impl Records {
     }
 
     /// Removes the records of checkpoints that are gone.
-    fn forget(&self, partial: &Path, kept: &[String]) -> Result<()> {
-        for step in &self.steps {
-            let folder = checkpoint::step_folder(partial, step.step);
-            let name = folder.file_name().unwrap_or_default();
-            if kept.iter().any(|kept| name == kept.as_str()) {
-                continue;
-            }
-            for path in names(partial, step.step) {
-                if path.exists() {
-                    remove_file(&path)?;
-                }
+    fn forget(partial: &Path) -> Result<()> {
+        for path in files::list(partial)? {
+            let step = path
+                .file_name()
+                .and_then(|name| name.to_str()?.strip_suffix(".parquet")?.rsplit_once('-'))
+                .and_then(|(_, step)| step.parse().ok());
+            if step.is_some_and(|step| !checkpoint::step_folder(partial, step).is_dir()) {
+                remove_file(&path)?;
             }
         }
         Ok(())
@@ -264,6 +279,9 @@ pub(super) fn validate(
             loss: sum / tokens.max(1) as f64,
             tokens,
         });
+    }
+    if !rank.is_first() {
+        return Ok(());
     }
     Ok(table::write(
         context.folder.join("validation.parquet"),

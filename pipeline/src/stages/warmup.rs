@@ -2,34 +2,39 @@
 //! mask the background.
 
 use anyhow::Result;
+use axmem_datasets::bucket::Assignment;
+use axmem_datasets::table;
 
 use super::training::{self, Run};
-use super::{Context, engine};
+use super::{Context, engine, train};
 use crate::experiment::Arm;
 use crate::plan::Stage;
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
-    let train = &context.experiment.train;
+    let settings = &context.experiment.train;
     let goldfish = match context.arm() {
         Some(Arm::Goldfish(goldfish)) => Some(engine::goldfish(goldfish)?),
         _ => None,
     };
     let masked = goldfish.is_some();
     let (background, _) = training::background(context)?;
-    let rate = engine::rate(train, 0);
+    // What the steps that follow can't have is told before any is made.
+    let assignments: Vec<Assignment> =
+        table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
+    train::check_schedules(context.experiment, &assignments, background.len())?;
+    let rate = engine::rate(settings, 0);
     training::run(
         context,
         &Run {
             phase: "warmup",
             from: context.input(Stage::Weights),
-            config: engine::config(train, goldfish),
-            steps: train.warmup.steps,
+            goes_on: false,
+            config: engine::config(settings, goldfish),
+            steps: settings.warmup.steps,
             rows: &|step| {
-                let first = step as usize * train.batch;
-                // Fewer rows than the warm-up takes are gone through again in the same order.
-                let rows = (first..first + train.batch)
-                    .map(|row| training::packed(&background[row % background.len()], masked));
-                Ok(rows.collect())
+                let first = step as usize * settings.batch;
+                let rows = background[first..first + settings.batch].iter();
+                Ok(rows.map(|row| training::packed(row, masked)).collect())
             },
             rate: &|step| rate.at(step),
         },

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use axmem_datasets::files;
 use axmem_datasets::tokenizer::Tokenizer;
-use axmem_trainer::{Llama, ModelConfig, Trainer};
+use axmem_trainer::{Llama, ModelConfig, checkpoint};
 use serde_json::json;
 
 use super::Context;
@@ -95,11 +95,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     config.validate()?;
     let trial = context.node.subject.trial.unwrap_or(0);
     let seed = init_seed(context.experiment.seed, trial)?;
-    let train = engine::config(&context.experiment.train, None);
     engine::on_ranks(&context.experiment.grid, |rank| {
         let llama = Llama::initialise(&config, rank, seed)?;
-        let trainer = Trainer::new(llama, train.clone())?;
-        Ok(trainer.save(rank, &context.folder.join(CHECKPOINT))?)
+        let folder = context.folder.join(CHECKPOINT);
+        Ok(checkpoint::save_weights(rank, &folder, &llama)?)
     })?;
     let text = serde_json::to_string_pretty(&config).context("the sizes of the model")?;
     files::write_atomic(context.folder.join(CONFIG), text.as_bytes())?;

@@ -99,3 +99,22 @@ fn a_changed_arm_trains_that_arm_alone() {
         "one shared and one of the arm for each trial"
     );
 }
+
+#[test]
+fn the_grid_is_in_the_keys_of_all_that_runs_on_it_under_strict_alone() {
+    let stages = |strict: bool| {
+        let plan = |grid: &str| {
+            let sets = [format!("strict={strict}"), format!("grid={grid}")];
+            Plan::new(&experiment::load(&smoke(), &sets).expect("it resolves"))
+        };
+        let (one, two) = (plan("auto"), plan("{z: 1}"));
+        let changed = one.nodes.iter().zip(&two.nodes);
+        let names = changed
+            .filter(|(one, two)| one.key != two.key)
+            .map(|(one, _)| one.stage.name());
+        names.collect::<BTreeSet<_>>()
+    };
+    let all = ["grid", "score", "warmup", "train", "estimate", "report"];
+    assert_eq!(stages(true), BTreeSet::from(all));
+    assert_eq!(stages(false), BTreeSet::from(["grid", "report"]));
+}

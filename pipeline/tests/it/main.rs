@@ -1,7 +1,10 @@
 //! The command as users have it: the built binary on small studies in folders of their own.
 
+mod background;
 mod keys;
 mod report;
 mod resume;
 mod run;
+mod sources;
 mod support;
+mod tables;

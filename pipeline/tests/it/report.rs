@@ -134,15 +134,12 @@ fn cells(shape: &Shape) -> Vec<Cell> {
     cells
 }
 
-fn estimates(shape: &Shape, path: &Path) -> PathBuf {
+fn estimates(shape: &Shape, kept: f64, path: &Path) -> PathBuf {
     let methods = ["wilson", "clopper_pearson", "bootstrap"];
     let cells = cells(shape);
     let rows: Vec<(&Cell, &str)> = cells
         .iter()
         .flat_map(|cell| methods.map(|method| (cell, method)))
-        .filter(|(cell, method)| {
-            cell.trial != "pooled" || shape.trials == 1 || *method == "bootstrap"
-        })
         .collect();
     let buckets: Vec<String> = rows.iter().map(|(cell, _)| bucket(cell.level)).collect();
     let each = |value: &dyn Fn(&Cell) -> f64| -> Vec<f64> {
@@ -174,7 +171,7 @@ fn estimates(shape: &Shape, path: &Path) -> PathBuf {
             column("exposures_nominal", &nominal),
             column(
                 "exposures_ledger",
-                &each(&|cell| f64::from(cell.level) / 2.0),
+                &each(&|cell| f64::from(cell.level) * kept),
             ),
             texts("time", rows.iter().map(|(cell, _)| cell.time)),
             column("suffix", &vec![SUFFIX as u32; rows.len()]),
@@ -203,7 +200,7 @@ fn estimates(shape: &Shape, path: &Path) -> PathBuf {
     )
 }
 
-fn contrasts(shape: &Shape, path: &Path) -> PathBuf {
+fn contrasts(shape: &Shape, kind: &str, path: &Path) -> PathBuf {
     let rows: Vec<Cell> = cells(shape)
         .into_iter()
         .filter(|cell| cell.trial == "pooled" && cell.time == "after" && cell.level > 0)
@@ -223,7 +220,7 @@ fn contrasts(shape: &Shape, path: &Path) -> PathBuf {
             texts("model", rows.iter().map(|cell| cell.model)),
             texts("arm", rows.iter().map(|cell| cell.arm)),
             texts("bucket", buckets.iter().map(String::as_str)),
-            texts("kind", rows.iter().map(|_| "did")),
+            texts("kind", rows.iter().map(|_| kind)),
             column("suffix", &vec![SUFFIX as u32; rows.len()]),
             texts("prefix", rows.iter().map(|_| "all")),
             texts("from", rows.iter().map(|_| "warm")),
@@ -356,7 +353,7 @@ fn scores(shape: &Shape, tokenizer: &Tokenizer, path: &Path) -> PathBuf {
     };
     let flags: Vec<Series> = rows
         .iter()
-        .map(|row| Series::new("".into(), [exact(row)]))
+        .map(|row| Series::new("".into(), [exact(row), exact(row)]))
         .collect();
     put(
         path,
@@ -374,12 +371,21 @@ fn scores(shape: &Shape, tokenizer: &Tokenizer, path: &Path) -> PathBuf {
                     .collect::<Vec<u32>>(),
             ),
             texts("prefix", rows.iter().map(|_| "all")),
-            lists("suffix", rows.iter().map(|_| vec![SUFFIX as u32])),
+            lists(
+                "suffix",
+                rows.iter().map(|_| vec![SUFFIX as u32 / 2, SUFFIX as u32]),
+            ),
             Series::new("exact".into(), flags),
             lists(
                 "matched_prefix",
-                rows.iter()
-                    .map(|row| vec![if exact(row) { SUFFIX as u32 } else { 3 }]),
+                rows.iter().map(|row| {
+                    let whole = SUFFIX as u32;
+                    if exact(row) {
+                        vec![whole / 2, whole]
+                    } else {
+                        vec![3, 3]
+                    }
+                }),
             ),
             lists("target", rows.iter().map(|_| target.clone())),
             lists("generated", rows.iter().map(generated)),
@@ -490,13 +496,9 @@ fn data(tokenizer: &Tokenizer, dir: &Path) -> (PathBuf, PathBuf, PathBuf) {
             column("eligible", &eligible),
             texts(
                 "reason",
-                eligible.iter().map(|eligible| {
-                    if *eligible {
-                        ""
-                    } else {
-                        "shorter than 128 tokens"
-                    }
-                }),
+                eligible
+                    .iter()
+                    .map(|eligible| if *eligible { "" } else { "31 ids, 128 needed" }),
             ),
             lists("ids", documents.iter().map(|_| ids.clone())),
         ],
@@ -523,6 +525,11 @@ fn data(tokenizer: &Tokenizer, dir: &Path) -> (PathBuf, PathBuf, PathBuf) {
 
 /// Writes all tables of a made-up study into `dir`.
 pub(crate) fn inputs(shape: &Shape, dir: &Path) -> Inputs {
+    inputs_with(shape, 0.5, dir)
+}
+
+/// The same with a share of suffix tokens kept.
+fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
     let tokenizer = Tokenizer::train_bpe([SENTENCE.to_owned()].into_iter(), 300).unwrap();
     let tokenizer_path = dir.join("tokenizer.json");
     tokenizer.save(&tokenizer_path).unwrap();
@@ -540,13 +547,24 @@ pub(crate) fn inputs(shape: &Shape, dir: &Path) -> Inputs {
                 "level": 0.95, "margin": 0.05,
             },
         }),
+        reference: shape
+            .arms
+            .contains(&"standard")
+            .then(|| "standard".to_owned()),
+        goldfish: shape
+            .arms
+            .iter()
+            .filter(|arm| **arm != "standard")
+            .map(ToString::to_string)
+            .collect(),
+        power: 0.8,
         artefacts: vec![Artefact {
             stage: "estimate".to_owned(),
             key: "00ff".to_owned(),
             dir: dir.to_owned(),
         }],
-        estimates: estimates(shape, &dir.join("estimates.parquet")),
-        contrasts: contrasts(shape, &dir.join("contrasts.parquet")),
+        estimates: estimates(shape, kept, &dir.join("estimates.parquet")),
+        contrasts: contrasts(shape, "did", &dir.join("contrasts.parquet")),
         overlap,
         transitions,
         scores: vec![scores(shape, &tokenizer, &dir.join("scores.parquet"))],
@@ -600,7 +618,7 @@ fn report_states_the_findings_with_interval_documents_and_clusters() {
         "not a baseline",
         "under one recipe",
         "Deviation from the sealed analysis",
-        "shorter than 128 tokens",
+        "shorter than needed",
         "Article &lt;10600&gt;",
         "1,152 of 2,304 (50 %)",
     ] {
@@ -649,7 +667,11 @@ fn s01_zero_hits_keep_their_upper_bound() {
 #[test]
 fn s04_level_detectable_and_adjusted_p_are_printed() {
     let markdown = files(&QUICKSTART)("report.md");
-    for text in ["smallest detectable difference 0.21", "p adjusted", "95 %"] {
+    for text in [
+        "smallest difference detectable at power 0.8: 0.21",
+        "p adjusted",
+        "95 %",
+    ] {
         assert!(markdown.contains(text), "no {text:?}");
     }
 }
@@ -815,4 +837,105 @@ fn a_broken_table_is_named() {
         format!("{error:#}").contains("has no column `kind`"),
         "{error:#}"
     );
+}
+
+/// The Markdown of a made-up study after `change`.
+fn markdown(shape: &Shape, change: impl FnOnce(&mut Inputs, &Path)) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let mut inputs = inputs(shape, dir.path());
+    change(&mut inputs, dir.path());
+    let out = dir.path().join("out");
+    report::write(&inputs, &out).unwrap();
+    fs::read_to_string(out.join("report.md")).unwrap()
+}
+
+#[test]
+fn examples_lay_what_was_generated_on_the_longest_suffix() {
+    let text = markdown(&QUICKSTART, |inputs, _| {
+        inputs.experiment["analysis"]["primary"]["suffix"] = json!(SUFFIX / 2);
+    });
+    assert!(text.contains("| none: all 12 tokens equal |"), "{text}");
+    assert!(text.contains("| token 4 of 12 |"), "{text}");
+}
+
+#[test]
+fn the_verdict_goes_by_the_loss_and_not_by_the_name_of_an_arm() {
+    let shape = Shape {
+        arms: &["standard", "masked"],
+        ..QUICKSTART
+    };
+    let judged = "That `masked` prevents memorisation here is **not shown**";
+    assert!(markdown(&shape, |_, _| ()).contains(judged));
+    let text = markdown(&QUICKSTART, |inputs, _| inputs.goldfish.clear());
+    assert!(!text.contains("prevents memorisation here"));
+}
+
+#[test]
+fn absence_of_evidence_is_not_printed_as_evidence() {
+    let nothing = Shape {
+        hits: |_, _| 0,
+        ..QUICKSTART
+    };
+    let text = markdown(&nothing, |_, _| ());
+    assert!(text.contains("arm standard is not shown to have memorised by more than the margin"));
+    let typical = markdown(&QUICKSTART, |_, _| ());
+    assert!(!typical.contains("is not shown to have memorised"));
+    let alone = Shape {
+        arms: &["goldfish"],
+        ..nothing
+    };
+    let text = markdown(&alone, |_, _| ());
+    assert!(!text.contains("is not shown to have memorised"));
+    assert!(text.contains("no arm of the standard loss was trained"));
+}
+
+#[test]
+fn a_paired_primary_contrast_is_not_called_a_difference_from_control() {
+    let text = markdown(&QUICKSTART, |inputs, dir| {
+        inputs.experiment["analysis"]["primary"]["contrast"] = json!("paired");
+        inputs.contrasts = contrasts(&QUICKSTART, "paired", &dir.join("paired.parquet"));
+    });
+    assert!(text.contains("Its change is **0.667"), "{text}");
+    assert!(text.contains("interval of the Goldfish arm's change lies below"));
+    assert!(!text.contains("that of the control by"));
+    assert!(!text.contains("change against control"));
+}
+
+#[test]
+fn several_trials_are_pooled_by_the_bootstrap_over_clusters() {
+    let pooled = Shape {
+        trials: 3,
+        ..QUICKSTART
+    };
+    assert!(markdown(&pooled, |_, _| ()).contains("95 % intervals (bootstrap)"));
+    assert!(markdown(&QUICKSTART, |_, _| ()).contains("95 % intervals (Wilson)"));
+}
+
+#[test]
+fn words_of_the_report_are_true_to_the_tables() {
+    let text = markdown(&QUICKSTART, |_, _| ());
+    for words in [
+        "**Deviation from the sealed analysis:** analysis.margin",
+        "Documents read, by origin",
+        "| ineligible | shorter than needed | 1 |",
+        "Document in a bucket or held out",
+        "| Detectable at power 0.8 |",
+        "Settings when this report was made",
+        "about half those of the standard loss",
+    ] {
+        assert!(text.contains(words), "no {words:?}");
+    }
+    let svg = files(&QUICKSTART)("memorisation.svg");
+    assert!(svg.contains("exposures (presentations × share of"));
+}
+
+#[test]
+fn the_main_figure_is_drawn_at_the_exposures_of_the_ledger() {
+    let lines = |factor: f64| {
+        let dir = tempfile::tempdir().unwrap();
+        let inputs = inputs_with(&QUICKSTART, factor, dir.path());
+        report::write(&inputs, &dir.path().join("out")).unwrap();
+        fs::read_to_string(dir.path().join("out/memorisation.svg")).unwrap()
+    };
+    assert_ne!(lines(0.5), lines(0.25));
 }

@@ -15,6 +15,7 @@ fn r08_r09_killed_at_random_moments_gives_the_tables_of_an_unbroken_run() {
 
     let broken = tempfile::tempdir().expect("a folder");
     let random = RandomState::new();
+    let mut delays = Vec::new();
     for attempt in 0..10_u64 {
         let mut child = run_smoke(broken.path(), &[])
             .stdout(Stdio::null())
@@ -23,11 +24,17 @@ fn r08_r09_killed_at_random_moments_gives_the_tables_of_an_unbroken_run() {
             .expect("it starts");
         // Enough for every attempt to get a little further, wherever it is hit.
         let share = (random.hash_one(attempt) % 1000) as f64 / 1000.0;
-        std::thread::sleep(Duration::from_millis(30) + whole.mul_f64(share * 0.25));
+        let delay = Duration::from_millis(30) + whole.mul_f64(share * 0.25);
+        delays.push(delay);
+        std::thread::sleep(delay);
         child.kill().expect("a kill");
         child.wait().expect("an end");
     }
     let (code, text) = finish(&mut run_smoke(broken.path(), &[]));
-    assert_eq!(code, 0, "{text}");
-    assert_eq!(tables(broken.path()), tables(unbroken.path()));
+    assert_eq!(code, 0, "killed after {delays:?}: {text}");
+    assert_eq!(
+        tables(broken.path()),
+        tables(unbroken.path()),
+        "killed after {delays:?}"
+    );
 }

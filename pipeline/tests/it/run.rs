@@ -118,7 +118,7 @@ fn r14_a_report_that_cannot_be_written_is_a_failure() {
 #[test]
 fn bad_input_ends_with_its_exit_code_and_one_sentence() {
     let folder = tempfile::tempdir().expect("a folder");
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 12] = [
         (&["--set", "trian.batch=4"], 2, "unknown key `trian`"),
         (
             &["--set", "train.rate.peak=\"'1e-4'\""],
@@ -126,6 +126,32 @@ fn bad_input_ends_with_its_exit_code_and_one_sentence() {
             "expected a number",
         ),
         (&["--set", "score.suffix=[60]"], 2, "score.suffix"),
+        (
+            &["--set", "train.batch=18446744073709551615"],
+            2,
+            "train.batch: 18446744073709551615 is not from 1 to 100000",
+        ),
+        (
+            &["--set", "model.random.hidden=1073741824"],
+            2,
+            "model.random.hidden: 1073741824 is not from 1 to 65536",
+        ),
+        // 2^32 + 2, which as a 32-bit number would be the level 2.
+        (
+            &["--set", "analysis.primary.exposures=4294967298"],
+            2,
+            "analysis.primary.exposures: 4294967298 is no treated level",
+        ),
+        (
+            &["--set", "analysis.resamples=1000000000000"],
+            2,
+            "analysis.resamples: 1000000000000 is not from 1 to 1000000",
+        ),
+        (
+            &["--set", "name=locks"],
+            2,
+            "name: locks is a folder of the store",
+        ),
         (&["--set", "buckets.size=5000"], 2, "largest possible size"),
         (
             &["--set", "corpus.source=/no/such/folder"],

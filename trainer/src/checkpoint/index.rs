@@ -28,8 +28,9 @@ pub struct Description {
     pub updates: u64,
     /// The model.
     pub model: ModelConfig,
-    /// The optimizer whose state is stored.
-    pub optimizer: Optimizer,
+    /// The optimizer whose state is stored; none beside weights alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<Optimizer>,
     /// The grid that wrote it; it loads into any other.
     pub grid: Grid,
 }

@@ -21,6 +21,7 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::grid::Axis;
+use crate::llama::Llama;
 use crate::param::{Block, Param};
 use crate::rank::Rank;
 
@@ -149,6 +150,29 @@ pub fn save(
     barrier(rank)
 }
 
+/// Saves the weights of `llama` alone, as the start of trainings with any optimizer. Collective.
+pub fn save_weights(rank: &Rank, folder: &Path, llama: &Llama) -> Result<()> {
+    let shards: Vec<Shard<'_>> = llama
+        .params()
+        .iter()
+        .map(|param| Shard {
+            name: &param.name,
+            shape: param.shape,
+            block: &param.block,
+            owned: param.placement.counts(rank.coord),
+            fields: vec![&param.weight[..]],
+        })
+        .collect();
+    let description = Description {
+        step: 0,
+        updates: 0,
+        model: llama.config().clone(),
+        optimizer: None,
+        grid: rank.grid.clone(),
+    };
+    save(rank, folder, &description, &[Field::Weight], &shards)
+}
+
 /// Joins the records of all data files into the index.
 fn write_index(folder: &Path, description: &Description, fields: &[Field]) -> Result<()> {
     let (mut sizes, mut records) = (BTreeMap::new(), Vec::new());
@@ -221,7 +245,7 @@ pub fn load(
     Ok(index)
 }
 
-/// Loads the weights alone, as for scoring.
+/// Loads the weights alone, as for scoring or to start a training from them.
 pub fn load_weights(
     rank: &Rank,
     folder: &Path,

@@ -1,7 +1,8 @@
 //! Matrix products on strided views of slices, through the crate `gemm`.
 //!
 //! The only file of the kernels with `unsafe`: `gemm` takes raw pointers. Its blocking over the inner dimension depends
-//! on that dimension alone, so a product does not change with the number of threads or with the number of rows.
+//! on that dimension alone, so a product does not change with the number of threads. (Very small products take other paths, so one row alone may differ
+//! from the same row among many in its last bits.)
 #![expect(
     unsafe_code,
     reason = "the crate `gemm` takes raw pointers; bounds are checked here first"

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use axmem_trainer::checkpoint::{Index, latest, load_weights, prune, step_folder};
-use axmem_trainer::{Error, Grid, Kind, Llama, Optimizer, Rank, Result, TrainConfig, launch};
+use axmem_trainer::checkpoint::{self, Index, latest, load_weights, prune, step_folder};
+use axmem_trainer::{
+    Error, Grid, Kind, Llama, Optimizer, Rank, Result, TrainConfig, Trainer, launch,
+};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -33,7 +35,7 @@ fn saved(grid: &Grid, steps: u64, folder: &Path) -> Tensors {
         let mut trainer = trainer(rank, settings())?;
         train(rank, &mut trainer, 1, steps)?;
         trainer.save(rank, folder)?;
-        Ok(trainer.into_llama().params().to_vec())
+        Ok(trainer.llama().params().to_vec())
     })
     .unwrap();
     whole(&params, |param| &param.weight)
@@ -341,6 +343,35 @@ fn another_model_and_a_missing_state_are_refused() {
         Ok(())
     })
     .unwrap();
+}
+
+#[test]
+fn weights_alone_are_a_start_with_any_optimizer() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("weights");
+    let trained = |grid: &Grid, saves: bool| {
+        launch::threads(grid, |rank| {
+            let mut llama = Llama::initialise(&config(), rank, if saves { 3 } else { 4 })?;
+            if saves {
+                checkpoint::save_weights(rank, &path, &llama)?;
+            } else {
+                load_weights(rank, &path, &config(), llama.params_mut())?;
+            }
+            let mut trainer = Trainer::new(llama, settings())?;
+            train(rank, &mut trainer, 1, 3)
+        })
+        .unwrap()
+    };
+    let from_memory = trained(&Grid::single(), true);
+    assert_eq!(trained(&Grid::single(), false), from_memory);
+    let resharded = trained(&Grid::new(1, 1, 2, 1), false);
+    assert!((resharded[0][2] / from_memory[0][2] - 1.0).abs() < 1e-5);
+    let index = Index::read(&path).unwrap();
+    assert_eq!(index.description.optimizer, None);
+    assert_eq!(index.fields.len(), 1);
+    // It is no checkpoint to go on from with moments.
+    let error = load(&path).unwrap_err().to_string();
+    assert!(error.contains("without optimizer state"), "{error}");
 }
 
 #[test]

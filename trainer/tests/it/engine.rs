@@ -14,7 +14,7 @@ fn one_step(grid: &Grid, settings: &TrainConfig, rows: &[Row]) -> (StepRecord, T
     let results = launch::threads(grid, |rank| {
         let mut trainer = trainer(rank, settings.clone())?;
         let record = trainer.step(rank, rows, 1e-3)?;
-        Ok((record, trainer.into_llama().params().to_vec()))
+        Ok((record, trainer.llama().params().to_vec()))
     })
     .unwrap();
     let (records, params): (Vec<StepRecord>, Vec<Vec<Param>>) = results.into_iter().unzip();

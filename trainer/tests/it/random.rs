@@ -14,10 +14,8 @@ fn numbers_are_the_same_on_every_platform() {
         for (index, bits) in (0..).zip(case["bits"].as_array().unwrap()) {
             assert_eq!(stream.bits(index), bits.as_u64().unwrap());
         }
-        let mut values = [0.0; 64];
-        stream.fill_normal(0, 1.0, &mut values);
-        for (value, expected) in values.iter().zip(case["normal"].as_array().unwrap()) {
-            assert_eq!(*value, expected.as_f64().unwrap() as f32);
+        for (index, normal) in (0..).zip(case["normal"].as_array().unwrap()) {
+            assert_eq!(stream.normal(index) as f32, normal.as_f64().unwrap() as f32);
         }
     }
 }

@@ -120,7 +120,7 @@ fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
 
 fn main_figure(study: &Study, blocks: &mut Vec<Block>) {
     let primary = &study.primary;
-    blocks.push(Block::Section("figure", "Memorisation by presentations"));
+    blocks.push(Block::Section("figure", "Memorisation by exposures"));
     let trials = if study
         .models
         .iter()
@@ -130,20 +130,28 @@ fn main_figure(study: &Study, blocks: &mut Vec<Block>) {
     } else {
         ""
     };
+    let goldfish = if study.goldfish.is_empty() {
+        ""
+    } else {
+        " Goldfish drops one target in k: at k = 2 its exposures are about half those of the \
+         standard loss after as many presentations."
+    };
     blocks.push(Block::Figure {
         file: MEMORISATION,
-        alternative: "Exact match and token accuracy by presentations of a document, per arm"
+        alternative: "Exact match and token accuracy by exposures of a document, per arm"
             .to_owned(),
         caption: Text::from(format!(
             "Left: rate of exact match of the last {} tokens at time {}, with {} intervals ({}). \
              Right: mean token accuracy under the true prefix, which shows effects too small for \
              exact match. Open markers: time {}, before the treated documents were trained on. \
-             The horizontal axis gives nominal presentations, evenly spaced; the exposure ledger below \
-             says how many suffix tokens counted in the loss.{trials} Under one recipe.",
+             Horizontal axis: exposures by the ledger, that is presentations of a document times the \
+             share of its suffix tokens that counted in the loss, as log(1 + exposures), with ticks at \
+             the nominal levels.{goldfish} Points that would lie on each other are set side by \
+             side.{trials} Under one recipe.",
             primary.suffix,
             primary.to,
-            interval_methods(study),
             percent(primary.level),
+            interval_methods(study),
             primary.from,
         )),
     });

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::MOST_LISTED;
 use crate::report::Inputs;
+use crate::report::findings;
 use crate::report::format::{NONE, count, duration, number, plural};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::Study;
@@ -38,25 +39,26 @@ pub(super) fn data(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
         blocks.push(Block::Table(sources));
     }
     if !study.origins.is_empty() {
-        let mut table = Table::new("Documents read, by file.", 1, &["Origin", "Documents"]);
+        let mut table = Table::new("Documents read, by origin.", 1, &["Origin", "Documents"]);
         for (origin, documents) in &study.origins {
             table.row([origin.clone(), count(*documents)]);
         }
         blocks.push(Block::Table(table));
     }
     if !study.tokens.is_empty() {
-        let mut reasons: BTreeMap<(bool, &str), u64> = BTreeMap::new();
+        let mut reasons: BTreeMap<(bool, String), u64> = BTreeMap::new();
         for row in &study.tokens {
-            *reasons.entry((!row.eligible, &row.reason)).or_default() += 1;
+            let reason = (!row.eligible, kind_of_reason(&row.reason));
+            *reasons.entry(reason).or_default() += 1;
         }
         let mut table = Table::new(
-            "Documents after tokenising, eligible or not, with the reason.",
+            "Documents after tokenising, eligible or not, by kind of reason; the table tokens has each with its numbers.",
             2,
             &["", "Reason", "Documents"],
         );
         for ((ineligible, reason), documents) in reasons {
             let state = if ineligible { "ineligible" } else { "eligible" };
-            table.row([state.to_owned(), reason.to_owned(), count(documents)]);
+            table.row([state.to_owned(), reason, count(documents)]);
         }
         blocks.push(Block::Table(table));
     }
@@ -70,19 +72,23 @@ pub(super) fn data(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
         .collect();
     if by_reason.is_empty() {
         blocks.push(Block::Paragraph(
-            "No background document had to be excluded for its kinship with a bucket.".into(),
+            "No background document had to be excluded for its kinship with a bucket or with held-out text.".into(),
         ));
         return;
     }
     blocks.push(Block::Paragraph(
         format!(
-            "{} kept out of the background because a bucket holds the same text or title ({}).",
+            "{} kept out of the background because a bucket, or the held-out text, has the same text or title ({}).",
             plural(study.exclusions.len() as u64, "document"),
             by_reason.join("; ")
         )
         .into(),
     ));
-    let mut table = Table::new("", 3, &["Document", "Reason", "Document in a bucket"]);
+    let mut table = Table::new(
+        "",
+        3,
+        &["Document", "Reason", "Document in a bucket or held out"],
+    );
     for row in study.exclusions.iter().take(MOST_LISTED) {
         let title = if row.title.is_empty() {
             &row.document
@@ -101,12 +107,48 @@ pub(super) fn data(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
     ));
 }
 
+/// A reason without the numbers and ids of its document.
+fn kind_of_reason(reason: &str) -> String {
+    if let Some(survivor) = reason.strip_prefix("exact duplicate of ") {
+        // Windows are named after their article with a number.
+        return if survivor.contains('#') {
+            "a window that is an exact copy of another"
+        } else {
+            "an exact copy of another document"
+        }
+        .to_owned();
+    }
+    if reason.ends_with(" needed") {
+        return if reason.starts_with("last piece") {
+            "the last piece of an article, shorter than needed"
+        } else {
+            "shorter than needed"
+        }
+        .to_owned();
+    }
+    let mut kind = String::with_capacity(reason.len());
+    for character in reason.chars() {
+        if !character.is_ascii_digit() {
+            kind.push(character);
+        } else if !kind.ends_with('…') {
+            kind.push('…');
+        }
+    }
+    kind
+}
+
 pub(super) fn settings(inputs: &Inputs, blocks: &mut Vec<Block>) -> Result<()> {
     blocks.push(Block::Section("settings", "Settings"));
     let text = serde_json::to_string_pretty(&inputs.experiment)
         .context("cannot print the resolved experiment as JSON")?;
+    blocks.push(Block::Paragraph(
+        "All settings as they were when this report was made, defaults filled in. Those that change \
+         no number (the layout of ranks, recomputation, checkpoints) may have been others when an \
+         artefact was made; its manifest in the store holds its own."
+            .into(),
+    ));
     blocks.push(Block::Details(
-        "The resolved experiment, no defaults left".to_owned(),
+        "Settings when this report was made".to_owned(),
         vec![Block::Code(text)],
     ));
     Ok(())
@@ -158,7 +200,38 @@ pub(super) fn definitions(study: &Study, blocks: &mut Vec<Block>) {
         term("Times", "initial: the weights training started from; warm: after the warm-up on background text, before any treated document; after: at the end of training.".to_owned()),
         term("Intervals", "Wilson (score) and Clopper-Pearson (exact) for the rate of one bucket; bootstrap resamples clusters. Where all clusters of a bucket agree, resamples do not differ (no spread): the other two keep their bound, and a difference has recovered variances instead, which combine the Wilson intervals of its parts (Zou and Donner 2008) and may reach beyond 1, as a difference of two changes can.".to_owned()),
         term("Difference in differences", "the change of a treated bucket minus that of the control.".to_owned()),
-        term("Goldfish prevents", format!("shown if the whole interval of the Goldfish arm's change against control lies below the margin ({}) and that of the standard arm above it; contradicted if the Goldfish arm's lies above; else not shown.", number(study.primary.margin))),
+        term("Paired change", "the change of one bucket between two times, document by document, without the control.".to_owned()),
+        term("Smallest detectable", format!("the smallest true difference that a test at the stated level would find with a probability (power) of {}.", number(study.power))),
+        term("Goldfish prevents", format!("shown if the whole interval of the Goldfish arm's {} lies below the margin ({}) and that of the standard arm above it; contradicted if the Goldfish arm's lies above; else not shown.", findings::measured(study), number(study.primary.margin))),
         term("Exposure ledger", "one row per presentation of a document, with the tokens that counted in the loss.".to_owned()),
     ]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind_of_reason;
+
+    #[test]
+    fn reasons_are_grouped_without_their_numbers() {
+        let cases = [
+            ("31 ids, 128 needed", "shorter than needed"),
+            (
+                "last piece: 7 ids, 64 needed",
+                "the last piece of an article, shorter than needed",
+            ),
+            (
+                "exact duplicate of 712",
+                "an exact copy of another document",
+            ),
+            (
+                "exact duplicate of 712#3",
+                "a window that is an exact copy of another",
+            ),
+            ("no text", "no text"),
+            ("more than 4096 of 12", "more than … of …"),
+        ];
+        for (reason, kind) in cases {
+            assert_eq!(kind_of_reason(reason), kind);
+        }
+    }
 }

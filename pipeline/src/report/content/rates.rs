@@ -141,6 +141,7 @@ fn rate_table(study: &Study, model: &str, key: &(String, u32, String)) -> Table 
 pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
     let primary = &study.primary;
     blocks.push(Block::Section("contrasts", "Contrasts"));
+    let detectable = format!("Detectable at power {}", number(study.power));
     let mut table = Table::new(
         format!(
             "Differences of rates. The primary contrast ({} at {} presentations, {} to {}) is in bold; \
@@ -163,7 +164,7 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
             "p",
             "p adjusted",
             "Family",
-            "Detectable",
+            &detectable,
             "Clusters",
             "Suffix",
             "Prefix",
