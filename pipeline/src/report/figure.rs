@@ -503,15 +503,6 @@ fn curves(study: &Study, model: &str) -> (Vec<Curve>, Option<f64>) {
         .filter(|row| row.phase == "warmup")
         .map(|row| row.step)
         .max();
-    let first_train = rows()
-        .filter(|row| row.phase != "warmup")
-        .map(|row| row.step)
-        .min();
-    // Training may count its steps from 0 or go on from the warm-up.
-    let shift = match (last_warmup, first_train) {
-        (Some(last), Some(first)) if first <= last => last + 1 - first,
-        _ => 0,
-    };
     let mut keys: Vec<(bool, &str, u32)> = Vec::new();
     for row in rows() {
         let key = (row.phase != "warmup", row.arm.as_str(), row.trial);
@@ -527,7 +518,7 @@ fn curves(study: &Study, model: &str) -> (Vec<Curve>, Option<f64>) {
                 (row.phase != "warmup", row.arm.as_str(), row.trial) == (train, arm, trial)
             })
             .filter(|row| row.loss.is_finite())
-            .map(|row| ((row.step + if train { shift } else { 0 }) as f64, row.loss))
+            .map(|row| (row.step as f64, row.loss))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let stride = points.len().div_ceil(MOST_POINTS).max(1);

@@ -4,7 +4,7 @@
 //! `estimates`, `contrasts` or `validation`; the verdict compares an interval of the tables with
 //! the margin fixed before training.
 
-use super::format::{count, interval, number, percent, plural, with_interval};
+use super::format::{count, interval, number, p_value, percent, plural, with_interval};
 use super::page::Text;
 use super::study::Study;
 use super::tables::Estimate;
@@ -142,6 +142,7 @@ pub(super) fn sentences(study: &Study) -> Vec<Text> {
                 text.0.extend(reason.0);
             }
             list.push(text.plain("."));
+            list.extend(against_reference(study, model, arm, &lead));
         }
         list.extend(price(study, model, &lead));
         list.extend(fragile(study, model, &lead));
@@ -208,6 +209,37 @@ fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
         }
         None => text.plain("The tables hold no primary contrast for this arm."),
     })
+}
+
+/// The arm against the reference arm on the same documents of the primary bucket, after training.
+fn against_reference(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
+    let primary = &study.primary;
+    let row = study.contrasts.iter().find(|row| {
+        row.kind == "arm"
+            && row.model == model
+            && row.arm == arm
+            && row.bucket == primary.bucket
+            && row.suffix == primary.suffix
+            && row.prefix == primary.prefix
+    })?;
+    Some(
+        Text::from(lead)
+            .plain("On the same documents presented as often, the rate of arm ")
+            .code(arm)
+            .plain(" differs from that of arm ")
+            .code(row.from.as_str())
+            .plain(" by ")
+            .strong(with_interval(
+                row.estimate.unwrap_or(f64::NAN),
+                row.low,
+                row.high,
+            ))
+            .plain(format!(
+                " (paired, {}, p {}).",
+                plural(row.clusters, "cluster"),
+                p_value(row.p)
+            )),
+    )
 }
 
 /// Rate in the control; with no hit, its upper bound.
