@@ -1,4 +1,5 @@
-//! The experiment file: what was typed ([`mod@file`]) and what it means ([`mod@resolve`]).
+//! The experiment file: what was typed ([`mod@file`]) and what it means ([`mod@resolve`], which gives
+//! the [`mod@resolved`] form).
 //!
 //! [`load`] is the way from a path and the `--set` options to an [`Experiment`]; unknown keys are
 //! errors, and every error names the file, the line and the field. Only the resolved form is
@@ -7,6 +8,7 @@
 pub mod file;
 mod limits;
 pub mod resolve;
+pub mod resolved;
 mod tree;
 
 use std::path::Path;
@@ -18,7 +20,7 @@ pub use file::{
     AdamW, Analysis, Arm, Bos, Buckets, Compensate, Contrast, Decay, Documents, Dtype, Exposures,
     Goldfish, GoldfishHash, MaskOn, Optimizer, Placement, Prefix, Recompute, Shape, Time, Windows,
 };
-pub use resolve::{Background, Experiment, GridChoice, Model, Text, TokenizerChoice, Weights};
+pub use resolved::{Background, Experiment, GridChoice, Model, Text, TokenizerChoice, Weights};
 
 use crate::exit::Failure;
 use tree::{Node, Problem, Value};

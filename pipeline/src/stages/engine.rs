@@ -10,7 +10,7 @@ use axmem_trainer::{
 };
 
 use super::weights::CONFIG;
-use crate::experiment::resolve::Train;
+use crate::experiment::resolved::Train;
 use crate::experiment::{Decay, Goldfish, GoldfishHash, GridChoice, Optimizer, Recompute};
 
 /// The settings of a trainer; `goldfish` masks the rows that are marked so.

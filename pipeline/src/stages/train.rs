@@ -12,7 +12,7 @@ use axmem_trainer::Row;
 use super::training::{self, Run};
 use super::{Context, engine};
 use crate::exit::Failure;
-use crate::experiment::resolve::Train;
+use crate::experiment::resolved::Train;
 use crate::experiment::{Arm, Experiment, MaskOn, Placement};
 use crate::plan::Stage;
 

@@ -1,0 +1,217 @@
+//! An experiment with every default filled in: what the plan hashes and the stages read.
+
+use std::path::PathBuf;
+
+use axmem_datasets::source::Source;
+use serde::Serialize;
+
+use super::file::{
+    Analysis, Arm, Buckets, Checkpoint, Compensate, Documents, Dtype, Goldfish, GridSizes,
+    Optimizer, Placement, Prefix, Rate, Recompute, Shape, Warmup,
+};
+
+/// A resolved experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Experiment {
+    /// Name of the study.
+    pub name: String,
+    /// Seed of everything drawn.
+    pub seed: u64,
+    /// The models; one for now.
+    pub models: Vec<Model>,
+    /// The tokenizer.
+    pub tokenizer: TokenizerChoice,
+    /// The probed documents.
+    pub corpus: Text,
+    /// The background.
+    pub background: Background,
+    /// What a document is.
+    pub documents: Documents,
+    /// Buckets and trials.
+    pub buckets: Buckets,
+    /// Training.
+    pub train: Train,
+    /// The layout of the ranks.
+    pub grid: GridChoice,
+    /// Whether the grid is part of the keys.
+    pub strict: bool,
+    /// Probes.
+    pub score: Score,
+    /// The analysis.
+    pub analysis: Analysis,
+}
+
+/// One model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// Label in tables.
+    pub name: String,
+    /// Where its initial weights come from.
+    #[serde(flatten)]
+    pub weights: Weights,
+    /// The compute type.
+    pub dtype: Dtype,
+}
+
+/// Where initial weights come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// Random numbers, one set for each trial.
+    Random(Shape),
+    /// A repository of the hub at a commit.
+    Hub {
+        /// `ORGANISATION/NAME`.
+        repository: String,
+        /// The commit.
+        revision: String,
+    },
+    /// A folder in the Hugging Face layout.
+    Folder(String),
+}
+
+/// Where the tokenizer comes from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenizerChoice {
+    /// Trained on the background.
+    Bpe {
+        /// Number of ids.
+        vocab: usize,
+    },
+    /// A `tokenizer.json`.
+    File {
+        /// Its path.
+        path: String,
+        /// Hash of its content, filled when the plan is made.
+        content: Option<String>,
+    },
+    /// The published model's own.
+    Published,
+}
+
+/// A source of text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Text {
+    /// As typed.
+    pub source: String,
+    /// The hub's commit.
+    pub revision: Option<String>,
+    /// Folder of a hub repository.
+    pub config: Option<String>,
+    /// Pinned hash.
+    pub sha256: Option<String>,
+    /// Hash of the content of a local source, filled when the plan is made.
+    pub content: Option<String>,
+}
+
+/// Background and held-out text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Background {
+    /// Its source; `None` is the rest of the corpus.
+    #[serde(flatten)]
+    pub text: Option<Text>,
+    /// Rows.
+    pub rows: usize,
+    /// Held-out documents.
+    pub held_out: usize,
+}
+
+/// Training.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Train {
+    /// The losses.
+    pub arms: Vec<Arm>,
+    /// Rows of a step.
+    pub batch: usize,
+    /// Rows of a forward pass.
+    pub micro_batch: usize,
+    /// Background rows for each treated row.
+    pub mix: u32,
+    /// Where the presentations are.
+    pub placement: Placement,
+    /// The warm-up.
+    pub warmup: Warmup,
+    /// The learning rate.
+    pub rate: Rate,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// Largest gradient norm.
+    pub clip: f64,
+    /// Recomputation.
+    pub recompute: Recompute,
+    /// Checkpoints.
+    pub checkpoint: Checkpoint,
+}
+
+/// The layout of the ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GridChoice {
+    /// (1, 1, n, 1) with the n of the launcher, 1 without one.
+    Auto,
+    /// These sizes.
+    Sizes(GridSizes),
+}
+
+/// Probes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// Lengths of suffix, ascending.
+    pub suffix: Vec<usize>,
+    /// Prefixes.
+    pub prefix: Vec<Prefix>,
+    /// Shortest prefix.
+    pub min_prefix: usize,
+    /// Whether documents are decoded freely too.
+    pub generate: bool,
+    /// Documents scored at a time.
+    pub batch: usize,
+}
+
+impl Text {
+    /// The source, parsed again from what was typed.
+    ///
+    /// # Errors
+    /// Never after [`super::resolve::resolve`], which parsed it.
+    pub fn parse(&self) -> axmem_datasets::Result<Source> {
+        self.source.parse()
+    }
+
+    /// The path of a local source.
+    pub fn local(&self) -> Option<PathBuf> {
+        match self.parse() {
+            Ok(Source::Local(path)) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl Goldfish {
+    /// k / (k - 1), by which the dropped targets are made up for.
+    pub fn factor(&self) -> f64 {
+        f64::from(self.k) / f64::from(self.k - 1)
+    }
+}
+
+impl Arm {
+    /// Factor of the presentations of this arm.
+    pub fn presentations_factor(&self) -> f64 {
+        match self {
+            Self::Goldfish(goldfish) if goldfish.compensate == Compensate::Presentations => {
+                goldfish.factor()
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Rows of a treated step of this arm.
+    pub fn batch(&self, batch: usize) -> usize {
+        match self {
+            Self::Goldfish(goldfish) if goldfish.compensate == Compensate::Batch => {
+                (batch as f64 * goldfish.factor()).round() as usize
+            }
+            _ => batch,
+        }
+    }
+}
