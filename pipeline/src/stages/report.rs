@@ -36,7 +36,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     }
     let inputs = Inputs {
         name: experiment.name.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: env!("AXMEM_VERSION").to_owned(),
         experiment: serde_json::to_value(experiment).context("the resolved experiment")?,
         reference: experiment
             .train
