@@ -20,7 +20,6 @@ pub use record::{Overlap, Piece, covering_fault, real_runs};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::grid::Axis;
 use crate::llama::Llama;
 use crate::param::{Block, Param};
 use crate::rank::Rank;
@@ -139,15 +138,15 @@ pub fn save(
         files::remove_dir_all(&partial)?;
         files::create_dir_all(&partial)?;
     }
-    barrier(rank)?;
+    rank.barrier()?;
     let file = partial.join(format!("rank-{:05}.safetensors", rank.index));
     data::write(&file, fields, shards)?;
-    barrier(rank)?;
+    rank.barrier()?;
     if rank.is_first() {
         write_index(&partial, description, fields)?;
         install(&partial, folder)?;
     }
-    barrier(rank)
+    rank.barrier()
 }
 
 /// Saves the weights of `llama` alone, as the start of trainings with any optimizer. Collective.
@@ -222,7 +221,7 @@ pub fn load(
     if rank.is_first() {
         restore(folder)?;
     }
-    barrier(rank)?;
+    rank.barrier()?;
     let index = Index::read(folder)?;
     let stored = &index.description.model;
     if stored != model {
@@ -303,14 +302,6 @@ fn fill(folder: &Path, target: &mut Target<'_>, records: &[&Record]) -> Result<(
             values[run.clone()].copy_from_slice(&real[next..next + len]);
             next += len;
         }
-    }
-    Ok(())
-}
-
-/// Returns when every rank of the grid has called it.
-fn barrier(rank: &Rank) -> Result<()> {
-    for axis in [Axis::X, Axis::Y, Axis::Z, Axis::Data] {
-        rank.group(axis).sum_count(0)?;
     }
     Ok(())
 }

@@ -1,45 +1,86 @@
 //! Ranks as threads of one process. Results do not depend on which thread arrives first: sums run in rank order.
+//!
+//! The last rank to arrive at a collective hands everybody's buffers to one progress thread, so that ranks compute
+//! while it adds and copies. A [`Link`] makes a group as slow as a network.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Collective, Communicator, Pending, disagreement};
-use crate::error::{Error, Result};
+use super::{Alone, Collective, Communicator, Completed, Line, Pending, disagreement};
+use crate::error::Result;
 use crate::grid::{Axis, Grid};
 use crate::pool::{Buffer, Pool};
 
-/// How long a rank waits for the others before it names them.
-const TIMEOUT: Duration = Duration::from_mins(10);
 /// How often a waiting rank looks whether another one has failed.
 const POLL: Duration = Duration::from_millis(50);
+/// Elements that the progress thread adds before it writes them to every rank's buffer.
+const BLOCK: usize = 1 << 12;
 
-/// All groups of a process, made before the ranks start.
+/// The speed of a network that the threads imitate, in wall-clock time. Each group has its own: one message at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bytes per second that a rank sends, by the volumes of a ring ([`super::Entry::ring_bytes`]).
+    pub bandwidth: f64,
+    /// Time that every collective takes besides.
+    pub latency: Duration,
+}
+
+/// The links of the axes; memory is as fast as it is where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Links {
+    /// Along [`Axis::X`], and between copies of a key-value head.
+    pub x: Option<Link>,
+    /// Along [`Axis::Y`].
+    pub y: Option<Link>,
+    /// Along [`Axis::Z`].
+    pub z: Option<Link>,
+    /// Along [`Axis::Data`].
+    pub data: Option<Link>,
+}
+
+impl Links {
+    fn on(&self, line: Line) -> Option<Link> {
+        match line {
+            Line::X | Line::Replicas => self.x,
+            Line::Y => self.y,
+            Line::Z => self.z,
+            Line::Data => self.data,
+        }
+    }
+}
+
+/// All groups of a process. Cloning gives another handle.
+#[derive(Clone, Debug)]
+pub(crate) struct World(Arc<Shared>);
+
 #[derive(Debug)]
-pub(crate) struct World {
-    groups: HashMap<(Axis, Vec<usize>), Arc<Group>>,
-    failed: Arc<AtomicBool>,
+struct Shared {
+    groups: Mutex<HashMap<(Line, Vec<usize>), Arc<Group>>>,
+    links: Links,
+    timeout: Duration,
+    failed: AtomicBool,
+    progress: Sender<Job>,
 }
 
 impl World {
-    pub(crate) fn new(grid: &Grid) -> Self {
-        let failed = Arc::new(AtomicBool::new(false));
-        let mut groups = HashMap::new();
-        for rank in 0..grid.ranks() {
-            for axis in Axis::DEFAULT_ORDER {
-                let ranks = grid.group(axis, rank);
-                groups.entry((axis, ranks.clone())).or_insert_with(|| {
-                    Arc::new(Group {
-                        ranks,
-                        failed: Arc::clone(&failed),
-                        meetings: Mutex::default(),
-                        arrived: Condvar::new(),
-                    })
-                });
+    pub(crate) fn new(links: Links, timeout: Duration) -> Self {
+        let (progress, jobs) = channel::<Job>();
+        std::thread::spawn(move || {
+            for job in jobs {
+                job.complete();
             }
-        }
-        Self { groups, failed }
+        });
+        Self(Arc::new(Shared {
+            groups: Mutex::default(),
+            links,
+            timeout,
+            failed: AtomicBool::new(false),
+            progress,
+        }))
     }
 
     /// The communicator of one rank along one axis; its results come from `pool`.
@@ -49,133 +90,246 @@ impl World {
         axis: Axis,
         rank: usize,
         pool: &Pool,
-    ) -> ThreadCommunicator {
-        let ranks = grid.group(axis, rank);
-        let place = grid.coord(rank).on(axis);
-        ThreadCommunicator {
-            group: Arc::clone(&self.groups[&(axis, ranks)]),
+    ) -> Box<dyn Communicator> {
+        let (ranks, place) = (grid.group(axis, rank), grid.coord(rank).on(axis));
+        self.join(axis.into(), ranks, place, pool)
+    }
+
+    fn join(
+        &self,
+        line: Line,
+        ranks: Vec<usize>,
+        place: usize,
+        pool: &Pool,
+    ) -> Box<dyn Communicator> {
+        if ranks.len() == 1 {
+            return Box::new(Alone);
+        }
+        let mut groups = lock(&self.0.groups);
+        let group = groups.entry((line, ranks.clone())).or_insert_with(|| {
+            Arc::new(Group {
+                line,
+                ranks,
+                meetings: Mutex::default(),
+                link: self.0.links.on(line),
+                busy_until: Mutex::new(Instant::now()),
+            })
+        });
+        Box::new(ThreadCommunicator {
+            world: self.clone(),
+            group: Arc::clone(group),
             place,
             next: Mutex::new(0),
             pool: pool.clone(),
-        }
+        })
     }
 
     /// Frees the ranks that wait for one that has failed.
     pub(crate) fn fail(&self) {
-        self.failed.store(true, Ordering::SeqCst);
-        for group in self.groups.values() {
-            group.arrived.notify_all();
-        }
+        self.0.failed.store(true, Ordering::SeqCst);
     }
 }
 
 /// The ranks along one axis and the collectives they are in the middle of.
 #[derive(Debug)]
 struct Group {
+    line: Line,
     ranks: Vec<usize>,
-    failed: Arc<AtomicBool>,
-    meetings: Mutex<HashMap<u64, Meeting>>,
-    arrived: Condvar,
+    meetings: Mutex<HashMap<u64, Vec<Option<Part>>>>,
+    link: Option<Link>,
+    /// When the link has sent what was given to it.
+    busy_until: Mutex<Instant>,
 }
 
-/// One collective: what each rank brought, and how many have taken their result.
+/// What one rank brings to a collective, and where its result goes.
 #[derive(Debug)]
-struct Meeting {
-    parts: Vec<Option<Part>>,
-    served: usize,
+struct Part {
+    load: Load,
+    done: Sender<Result<Arrival>>,
 }
 
-#[derive(Clone, Debug)]
-enum Part {
-    Floats(Collective, Arc<Buffer>),
-    Words(Arc<Vec<u64>>),
+#[derive(Debug)]
+enum Load {
+    /// The input, which becomes the output where their lengths are equal.
+    Tensor(Collective, Buffer, Option<Buffer>),
+    Words(Vec<u64>),
 }
 
-impl Part {
+#[derive(Debug)]
+enum Arrival {
+    Tensor {
+        output: Buffer,
+        /// Held until somebody takes the output, so that what is live does not depend on who is faster.
+        _input: Option<Buffer>,
+        /// When the link has delivered it.
+        due: Instant,
+    },
+    Words(Vec<Vec<u64>>),
+}
+
+/// A collective that every rank has reached.
+#[derive(Debug)]
+struct Job {
+    group: Arc<Group>,
+    sequence: u64,
+    parts: Vec<Part>,
+    due: Instant,
+}
+
+impl Load {
     /// What must be equal on all ranks of the group.
-    fn fingerprint(&self) -> (Option<Collective>, usize) {
+    fn describe(&self) -> String {
         match self {
-            Self::Floats(collective, data) => (Some(*collective), data.len()),
-            Self::Words(words) => (None, words.len()),
+            Self::Tensor(collective, data, _) => {
+                format!("{collective} of {} f32", data.len())
+            }
+            Self::Words(words) => format!("all-gather of {} words", words.len()),
         }
     }
 }
 
 impl Group {
-    fn meetings(&self) -> MutexGuard<'_, HashMap<u64, Meeting>> {
-        self.meetings.lock().unwrap_or_else(PoisonError::into_inner)
+    /// When a collective that can begin now has been delivered.
+    fn due(&self, load: &Load) -> Instant {
+        let now = Instant::now();
+        let (Some(link), Load::Tensor(collective, data, _)) = (self.link, load) else {
+            return now;
+        };
+        let (size, bytes) = (self.ranks.len() as f64, size_of_val(&data[..]) as f64);
+        let ring = match collective {
+            Collective::AllReduceSum | Collective::AllReduceMax => 2.0 * bytes / size,
+            Collective::ReduceScatterSum => bytes / size,
+            Collective::AllGather => bytes,
+        } * (size - 1.0);
+        let mut busy_until = lock(&self.busy_until);
+        *busy_until =
+            now.max(*busy_until) + link.latency + Duration::from_secs_f64(ring / link.bandwidth);
+        *busy_until
+    }
+}
+
+impl Job {
+    /// Computes every rank's result and hands it over.
+    fn complete(mut self) {
+        if let Some(error) = self.disagreement() {
+            for part in &self.parts {
+                // A rank that has given up needs no result.
+                let _ = part.done.send(Err(disagreement(error.0, error.1.clone())));
+            }
+            return;
+        }
+        if let Load::Words(_) = self.parts[0].load {
+            let words: Vec<Vec<u64>> = self
+                .parts
+                .iter()
+                .filter_map(|part| match &part.load {
+                    Load::Words(words) => Some(words.clone()),
+                    Load::Tensor(..) => None,
+                })
+                .collect();
+            for part in self.parts {
+                let _ = part.done.send(Ok(Arrival::Words(words.clone())));
+            }
+            return;
+        }
+        combine(&mut self.parts);
+        for part in self.parts {
+            if let Load::Tensor(_, input, output) = part.load {
+                let (output, input) = match output {
+                    Some(output) => (output, Some(input)),
+                    None => (input, None),
+                };
+                let arrival = Arrival::Tensor {
+                    output,
+                    _input: input,
+                    due: self.due,
+                };
+                let _ = part.done.send(Ok(arrival));
+            }
+        }
     }
 
-    fn bring(&self, sequence: u64, place: usize, part: Part) {
-        let mut meetings = self.meetings();
-        let meeting = meetings.entry(sequence).or_insert_with(|| Meeting {
-            parts: vec![None; self.ranks.len()],
-            served: 0,
-        });
-        meeting.parts[place] = Some(part);
-        self.arrived.notify_all();
+    /// The rank that brought something else than most, and what to say of it.
+    fn disagreement(&self) -> Option<(usize, String)> {
+        let all: Vec<String> = self.parts.iter().map(|part| part.load.describe()).collect();
+        let votes = |what: &String| all.iter().filter(|other| *other == what).count();
+        let usual = all.iter().max_by_key(|what| votes(what))?;
+        let odd = all.iter().rposition(|what| what != usual)?;
+        let other = all.iter().position(|what| what == usual)?;
+        Some((
+            self.group.ranks[odd],
+            format!(
+                "brought an {} to collective {} along {}, where rank {} brought an {usual}",
+                all[odd], self.sequence, self.group.line, self.group.ranks[other]
+            ),
+        ))
     }
+}
 
-    /// Waits until every rank has brought its part; gives all parts in rank order.
-    fn meet(&self, sequence: u64, place: usize) -> Result<Vec<Part>> {
-        let start = Instant::now();
-        let mut meetings = self.meetings();
-        loop {
-            let parts = &meetings[&sequence].parts;
-            if parts.iter().all(Option::is_some) {
-                break;
-            }
-            if self.failed.load(Ordering::SeqCst) {
-                return Err(disagreement(
-                    self.ranks[place],
-                    "stopped because another rank failed".into(),
-                ));
-            }
-            if start.elapsed() > TIMEOUT {
-                let missing: Vec<usize> = (0..self.ranks.len())
-                    .filter(|&other| parts[other].is_none())
-                    .map(|other| self.ranks[other])
-                    .collect();
-                return Err(disagreement(
-                    self.ranks[place],
-                    format!(
-                        "waited {} s in collective {sequence} for ranks {missing:?}",
-                        TIMEOUT.as_secs()
-                    ),
-                ));
-            }
-            meetings = self
-                .arrived
-                .wait_timeout(meetings, POLL)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+/// Gives every part its result, from everybody's data in rank order.
+fn combine(parts: &mut [Part]) {
+    let mut inputs = Vec::with_capacity(parts.len());
+    let mut outputs = Vec::with_capacity(parts.len());
+    let mut kind = Collective::AllGather;
+    for part in parts {
+        if let Load::Tensor(collective, input, output) = &mut part.load {
+            kind = *collective;
+            inputs.push(input);
+            outputs.push(output);
         }
-        let meeting = meetings
-            .get_mut(&sequence)
-            .expect("a meeting lives until every rank is served");
-        let parts: Vec<Part> = meeting.parts.iter().flatten().cloned().collect();
-        meeting.served += 1;
-        if meeting.served == self.ranks.len() {
-            meetings.remove(&sequence);
+    }
+    let merge = match kind {
+        Collective::AllReduceMax => f32::max,
+        _ => |a: f32, b: f32| a + b,
+    };
+    match kind {
+        Collective::AllReduceSum | Collective::AllReduceMax => {
+            for start in (0..inputs[0].len()).step_by(BLOCK) {
+                let range = start..(start + BLOCK).min(inputs[0].len());
+                let mut sum = [0.0; BLOCK];
+                let sum = &mut sum[..range.len()];
+                fold(sum, &inputs, range.clone(), merge);
+                for data in &mut inputs {
+                    data[range.clone()].copy_from_slice(sum);
+                }
+            }
         }
-        let own = parts[place].fingerprint();
-        match parts.iter().position(|part| part.fingerprint() != own) {
-            Some(other) => Err(disagreement(
-                self.ranks[other],
-                format!(
-                    "collective {sequence}: brought {:?}, but rank {} brought {own:?}",
-                    parts[other].fingerprint(),
-                    self.ranks[place]
-                ),
-            )),
-            None => Ok(parts),
+        Collective::AllGather => {
+            for output in outputs.into_iter().flatten() {
+                let slots = output.chunks_exact_mut(inputs[0].len().max(1));
+                for (slot, input) in slots.zip(&inputs) {
+                    slot.copy_from_slice(input);
+                }
+            }
+        }
+        Collective::ReduceScatterSum => {
+            for (place, output) in outputs.into_iter().flatten().enumerate() {
+                let share = output.len();
+                fold(output, &inputs, place * share..(place + 1) * share, merge);
+            }
+        }
+    }
+}
+
+/// `sum[i] = merge` over the inputs, in rank order, of the element `range.start + i`.
+fn fold(
+    sum: &mut [f32],
+    inputs: &[&mut Buffer],
+    range: Range<usize>,
+    merge: impl Fn(f32, f32) -> f32,
+) {
+    sum.copy_from_slice(&inputs[0][range.clone()]);
+    for input in &inputs[1..] {
+        for (sum, value) in sum.iter_mut().zip(&input[range.clone()]) {
+            *sum = merge(*sum, *value);
         }
     }
 }
 
 /// One rank's end of a group of threads.
 #[derive(Debug)]
-pub(crate) struct ThreadCommunicator {
+struct ThreadCommunicator {
+    world: World,
     group: Arc<Group>,
     place: usize,
     next: Mutex<u64>,
@@ -183,10 +337,103 @@ pub(crate) struct ThreadCommunicator {
 }
 
 impl ThreadCommunicator {
-    fn sequence(&self) -> u64 {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next += 1;
-        *next
+    /// Brings this rank's part to the next collective of the group.
+    fn bring(&self, load: Load) -> Ticket {
+        let sequence = {
+            let mut next = lock(&self.next);
+            *next += 1;
+            *next
+        };
+        let what = load.describe();
+        let (done, arrival) = channel();
+        let mut meetings = lock(&self.group.meetings);
+        let parts = meetings
+            .entry(sequence)
+            .or_insert_with(|| self.group.ranks.iter().map(|_| None).collect());
+        parts[self.place] = Some(Part { load, done });
+        if parts.iter().all(Option::is_some) {
+            let parts: Vec<Part> = meetings
+                .remove(&sequence)
+                .unwrap_or_default()
+                .into_iter()
+                .flatten()
+                .collect();
+            let job = Job {
+                group: Arc::clone(&self.group),
+                sequence,
+                due: self.group.due(&parts[0].load),
+                parts,
+            };
+            // The progress thread lives as long as this handle of the world.
+            let _ = self.world.0.progress.send(job);
+        }
+        drop(meetings);
+        Ticket {
+            world: self.world.clone(),
+            group: Arc::clone(&self.group),
+            place: self.place,
+            sequence,
+            what,
+            arrival,
+        }
+    }
+}
+
+/// A collective that a rank has reached and whose result it will want.
+struct Ticket {
+    world: World,
+    group: Arc<Group>,
+    place: usize,
+    sequence: u64,
+    what: String,
+    arrival: Receiver<Result<Arrival>>,
+}
+
+impl Ticket {
+    fn wait(self) -> Result<Arrival> {
+        let start = Instant::now();
+        loop {
+            match self.arrival.recv_timeout(POLL) {
+                Ok(arrival) => return arrival,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.stopped()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.world.0.failed.load(Ordering::SeqCst) {
+                return Err(self.stopped());
+            }
+            let timeout = self.world.0.timeout;
+            if start.elapsed() > timeout {
+                return Err(self.missing(timeout));
+            }
+        }
+    }
+
+    fn stopped(&self) -> crate::Error {
+        disagreement(
+            self.group.ranks[self.place],
+            "stopped because another rank failed".into(),
+        )
+    }
+
+    fn missing(&self, timeout: Duration) -> crate::Error {
+        let meetings = lock(&self.group.meetings);
+        let parts = meetings.get(&self.sequence).map_or(&[][..], |parts| parts);
+        let missing: Vec<usize> = parts
+            .iter()
+            .zip(&self.group.ranks)
+            .filter(|(part, _)| part.is_none())
+            .map(|(_, rank)| *rank)
+            .collect();
+        disagreement(
+            self.group.ranks[self.place],
+            format!(
+                "waited {} s in collective {} along {} ({}) for ranks {missing:?}, which never started it",
+                timeout.as_secs_f64(),
+                self.sequence,
+                self.group.line,
+                self.what
+            ),
+        )
     }
 }
 
@@ -200,82 +447,45 @@ impl Communicator for ThreadCommunicator {
     }
 
     fn start(&self, collective: Collective, data: Buffer) -> Pending {
-        if self.size() == 1 {
-            return Pending::ready(data);
-        }
-        let (group, place, sequence) = (Arc::clone(&self.group), self.place, self.sequence());
-        let pool = self.pool.clone();
-        group.bring(sequence, place, Part::Floats(collective, Arc::new(data)));
-        Pending::new(move || {
-            let parts = group.meet(sequence, place)?;
-            let buffers: Vec<Arc<Buffer>> = parts
-                .into_iter()
-                .filter_map(|part| match part {
-                    Part::Floats(_, data) => Some(data),
-                    Part::Words(_) => None,
+        let output = match collective {
+            Collective::AllReduceSum | Collective::AllReduceMax => None,
+            Collective::AllGather => Some(self.pool.take(data.len() * self.size())),
+            Collective::ReduceScatterSum => {
+                assert!(data.len().is_multiple_of(self.size()), "padded shares");
+                Some(self.pool.take(data.len() / self.size()))
+            }
+        };
+        let ticket = self.bring(Load::Tensor(collective, data, output));
+        Pending::new(move || match ticket.wait()? {
+            Arrival::Tensor { output, due, .. } => {
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                Ok(Completed {
+                    data: output,
+                    at: due,
                 })
-                .collect();
-            combine(collective, &buffers, place, &pool)
+            }
+            Arrival::Words(_) => unreachable!("the ranks agree on what they do"),
         })
     }
 
     fn all_gather_words(&self, words: &[u64]) -> Result<Vec<Vec<u64>>> {
-        if self.size() == 1 {
-            return Ok(vec![words.to_vec()]);
+        match self.bring(Load::Words(words.to_vec())).wait()? {
+            Arrival::Words(words) => Ok(words),
+            Arrival::Tensor { .. } => unreachable!("the ranks agree on what they do"),
         }
-        let sequence = self.sequence();
-        self.group
-            .bring(sequence, self.place, Part::Words(Arc::new(words.to_vec())));
-        let parts = self.group.meet(sequence, self.place)?;
-        Ok(parts
-            .into_iter()
-            .filter_map(|part| match part {
-                Part::Words(words) => Some(words.to_vec()),
-                Part::Floats(..) => None,
-            })
-            .collect())
+    }
+
+    fn split(&self, size: usize) -> Result<Box<dyn Communicator>> {
+        let first = self.place - self.place % size;
+        let ranks = self.group.ranks[first..first + size].to_vec();
+        Ok(self
+            .world
+            .join(Line::Replicas, ranks, self.place - first, &self.pool))
     }
 }
 
-/// The result of a collective on the rank at `place`, from everybody's data in rank order.
-fn combine(
-    collective: Collective,
-    parts: &[Arc<Buffer>],
-    place: usize,
-    pool: &Pool,
-) -> Result<Buffer> {
-    let len = parts[0].len();
-    let fold = |range: std::ops::Range<usize>, merge: fn(f32, f32) -> f32| {
-        let mut result = pool.copy(&parts[0][range.clone()]);
-        for part in &parts[1..] {
-            for (sum, value) in result.iter_mut().zip(&part[range.clone()]) {
-                *sum = merge(*sum, *value);
-            }
-        }
-        result
-    };
-    match collective {
-        Collective::AllReduceSum => Ok(fold(0..len, |a, b| a + b)),
-        Collective::AllReduceMax => Ok(fold(0..len, f32::max)),
-        Collective::AllGather => {
-            let mut result = pool.take(len * parts.len());
-            for (slot, part) in result.chunks_exact_mut(len.max(1)).zip(parts) {
-                slot.copy_from_slice(part);
-            }
-            Ok(result)
-        }
-        Collective::ReduceScatterSum if len.is_multiple_of(parts.len()) => {
-            let share = len / parts.len();
-            Ok(fold(place * share..(place + 1) * share, |a, b| a + b))
-        }
-        Collective::ReduceScatterSum => Err(Error::Rank {
-            rank: place,
-            message: format!(
-                "reduce-scatter of {len} elements over {} ranks",
-                parts.len()
-            ),
-        }),
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -334,7 +544,7 @@ mod tests {
     fn a_failed_rank_frees_the_others() {
         let error = threads(&Grid::new(1, 1, 1, 3), |rank| {
             if rank.index == 1 {
-                return Err(Error::Data("row 7 is empty".into()));
+                return Err(crate::Error::Data("row 7 is empty".into()));
             }
             rank.groups.data.sum_count(1)
         })
