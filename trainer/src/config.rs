@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::grid::{Axis, Grid};
 
 /// Sizes and constants of a Llama-family model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +74,41 @@ impl ModelConfig {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses a grid that cannot hold the model, by the axis at fault.
+    pub fn check_grid(&self, grid: &Grid) -> Result<()> {
+        for (field, size, axis) in [
+            ("heads", self.heads, Axis::X),
+            ("ffn", self.ffn, Axis::X),
+            ("hidden", self.hidden, Axis::Y),
+        ] {
+            let parts = grid.size(axis);
+            if !size.is_multiple_of(parts) {
+                return Err(Error::setting(
+                    format!("grid.{}", axis.name()),
+                    format!(
+                        "axis {axis:?} has {parts} ranks, which does not divide {field} = {size} of the model"
+                    ),
+                ));
+            }
+        }
+        let (heads, parts) = (self.kv_heads, grid.x);
+        if !heads.is_multiple_of(parts) && !parts.is_multiple_of(heads) {
+            return Err(Error::setting(
+                "grid.x",
+                format!(
+                    "axis X has {parts} ranks, which neither divides kv_heads = {heads} of the model nor is a multiple of it"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Number of neighbours along an axis X of `x` ranks that hold the same key-value head: 1 unless there are more ranks
+    /// than heads.
+    pub fn kv_copies(&self, x: usize) -> usize {
+        (x / self.kv_heads).max(1)
     }
 
     /// Number of parameters; a tied head counts once.

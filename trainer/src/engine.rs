@@ -12,13 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Row;
 use crate::checkpoint::{self, Description, Field, Shard, Target};
-use crate::comm::Collective;
 use crate::error::{Error, Result};
 use crate::goldfish::Goldfish;
-use crate::llama::{Batch, Llama, Recompute};
-use crate::metrics::{StepRecord, model_flops};
+use crate::llama::{Batch, Llama};
+use crate::metrics::{Exposed, StepRecord, model_flops};
 use crate::optim::{Optimizer, State, clip_factor, global_norm};
+use crate::param::Block;
 use crate::rank::Rank;
+use crate::reduction::{Reduction, gather_updates};
+use crate::schedule::Schedule;
 
 /// How a model is trained; the same on every rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,8 +32,8 @@ pub struct TrainConfig {
     pub clip: Option<f64>,
     /// Rows that a rank runs forward and backward at a time; changes memory and speed, not the result.
     pub micro_batch: usize,
-    /// Which activations are computed again in the backward.
-    pub recompute: Recompute,
+    /// How a step runs on the grid; changes memory and speed, and only `row_chunks` the last digits of a result.
+    pub schedule: Schedule,
     /// Which targets of rows marked `masked` count; all if absent.
     pub goldfish: Option<Goldfish>,
 }
@@ -40,6 +42,7 @@ impl TrainConfig {
     /// Refuses settings that cannot work.
     pub fn validate(&self) -> Result<()> {
         self.optimizer.validate()?;
+        self.schedule.validate()?;
         if self.micro_batch == 0 {
             return Err(Error::setting(
                 "micro_batch",
@@ -78,9 +81,11 @@ pub struct Trainer {
 
 impl Trainer {
     /// Starts training at step 0 with a fresh optimizer.
-    pub fn new(llama: Llama, config: TrainConfig) -> Result<Self> {
+    pub fn new(rank: &Rank, llama: Llama, config: TrainConfig) -> Result<Self> {
         config.validate()?;
-        let state = config.optimizer.state(llama.params());
+        let state = config
+            .optimizer
+            .state(llama.params(), rank, &config.schedule);
         Ok(Self {
             llama,
             config,
@@ -118,31 +123,36 @@ impl Trainer {
     /// rows that do not fit the model.
     pub fn step(&mut self, rank: &Rank, rows: &[Row], rate: f64) -> Result<StepRecord> {
         let start = Instant::now();
+        let exposed = Exposed::of(&rank.ledger);
         let step = self.step + 1;
         let keep = |row: &Row| self.config.keep(row);
-        let batches = micro_batches(rank, rows, self.config.micro_batch, keep)?;
+        let batches = micro_batches(rank, &self.llama, rows, self.config.micro_batch, keep)?;
         let kept_tokens = count_kept(rank, &batches)?;
         self.llama.zero_gradients();
         let (mut loss, mut grad_norm) = (0.0, 0.0);
         if kept_tokens > 0 {
             let inverse_count = 1.0 / kept_tokens as f64;
             let mut sum = 0.0;
-            for batch in &batches {
-                let recompute = self.config.recompute;
+            let schedule = &self.config.schedule;
+            let mut reduction = Reduction::new(schedule, self.llama.contributions());
+            for (index, batch) in batches.iter().enumerate() {
+                let last = index + 1 == batches.len();
+                let reduction = last.then_some(&mut reduction);
                 sum += self
                     .llama
-                    .loss_and_gradients(rank, batch, inverse_count, recompute)?;
+                    .accumulate(rank, batch, inverse_count, schedule, reduction)?;
             }
             loss = sum_over_rows(rank, sum)? * inverse_count;
             finite(step, "loss", loss)?;
-            self.reduce_over_data(rank)?;
-            grad_norm = global_norm(rank, self.llama.params())?;
+            let params = self.llama.params_mut();
+            reduction.finish(rank, params)?;
+            grad_norm = global_norm(rank, params, schedule)?;
             finite(step, "gradient norm", grad_norm)?;
             let factor = clip_factor(grad_norm, self.config.clip);
-            let params = self.llama.params_mut();
             self.config
                 .optimizer
                 .update(params, &mut self.state, rate, factor);
+            gather_updates(rank, params, schedule)?;
         }
         self.step = step;
         Ok(StepRecord {
@@ -154,6 +164,8 @@ impl Trainer {
             grad_norm,
             seconds: start.elapsed().as_secs_f64(),
             model_flops: model_flops(self.llama.config(), rows, kept_tokens),
+            exposed: Exposed::of(&rank.ledger).since(exposed),
+            peak_bytes: rank.pool.peak_bytes() as u64,
         })
     }
 
@@ -163,39 +175,26 @@ impl Trainer {
         evaluate(&self.llama, rank, rows, self.config.micro_batch)
     }
 
-    /// Sums the gradients over the replicas.
-    fn reduce_over_data(&mut self, rank: &Rank) -> Result<()> {
-        if rank.grid.data == 1 {
-            return Ok(());
-        }
-        for param in self.llama.params_mut() {
-            let gradient = rank.pool.copy(&param.gradient);
-            let sum = rank
-                .groups
-                .data
-                .start(Collective::AllReduceSum, gradient)
-                .wait()?;
-            param.gradient.copy_from_slice(&sum);
-        }
-        Ok(())
-    }
-
     /// Saves weights, optimizer and step as the checkpoint `folder`. Collective.
     pub fn save(&self, rank: &Rank, folder: &Path) -> Result<()> {
         let fields = self.fields();
+        let sharded = self.config.schedule.shard_optimizer;
+        let parts = self.owned_parts();
         let shards: Vec<Shard<'_>> = self
             .llama
             .params()
             .iter()
             .zip(&self.state.moments)
-            .map(|(param, moments)| {
-                let all = [&param.weight, &moments.first, &moments.second];
+            .zip(&parts)
+            .map(|((param, moments), block)| {
+                let weight = &param.weight[moments.owned.clone()];
+                let all = [weight, &moments.first, &moments.second];
                 Shard {
                     name: &param.name,
                     shape: param.shape,
-                    block: &param.block,
-                    owned: param.placement.counts(rank.coord),
-                    fields: all.into_iter().take(fields.len()).map(|v| &v[..]).collect(),
+                    block,
+                    owned: param.placement.counts(rank.coord) && (sharded || rank.coord.data == 0),
+                    fields: all.into_iter().take(fields.len()).collect(),
                 }
             })
             .collect();
@@ -213,26 +212,43 @@ impl Trainer {
     /// the one an unbroken run would make. Collective.
     pub fn load(&mut self, rank: &Rank, folder: &Path) -> Result<()> {
         let (fields, model) = (self.fields(), self.llama.config().clone());
-        let mut targets: Vec<Target<'_>> = self
+        let parts = self.owned_parts();
+        let mut targets = Vec::new();
+        for ((param, moments), owned) in self
             .llama
             .params_mut()
             .iter_mut()
             .zip(&mut self.state.moments)
-            .map(|(param, moments)| {
-                let all = [&mut param.weight, &mut moments.first, &mut moments.second];
-                let values = all.into_iter().map(|values| &mut values[..]);
-                Target {
-                    name: &param.name,
-                    shape: param.shape,
-                    block: &param.block,
-                    fields: fields.iter().copied().zip(values).collect(),
-                }
-            })
-            .collect();
+            .zip(&parts)
+        {
+            let (name, shape) = (&param.name, param.shape);
+            targets.push(Target {
+                name,
+                shape,
+                block: &param.block,
+                fields: vec![(Field::Weight, &mut param.weight[..])],
+            });
+            let state = [&mut moments.first, &mut moments.second];
+            let values = state.into_iter().map(|values| &mut values[..]);
+            targets.push(Target {
+                name,
+                shape,
+                block: owned,
+                fields: fields[1..].iter().copied().zip(values).collect(),
+            });
+        }
         let index = checkpoint::load(rank, folder, &model, &mut targets)?;
         self.step = index.description.step;
         self.state.updates = index.description.updates;
         Ok(())
+    }
+
+    /// What this rank updates and saves of each parameter.
+    fn owned_parts(&self) -> Vec<Block> {
+        let params = self.llama.params().iter().zip(&self.state.moments);
+        params
+            .map(|(param, moments)| param.block.part(&moments.owned))
+            .collect()
     }
 
     /// What a checkpoint holds of each element.
@@ -256,7 +272,7 @@ pub fn evaluate(
             .flat_map(|ids| (0..ids.len()).map(|i| i > 0))
             .collect()
     };
-    let batches = micro_batches(rank, rows, micro_batch, unmasked)?;
+    let batches = micro_batches(rank, llama, rows, micro_batch, unmasked)?;
     let mut sum = 0.0;
     for batch in &batches {
         sum += llama.loss(rank, batch)?;
@@ -270,6 +286,7 @@ pub fn evaluate(
 /// shares; the empty rows cost nothing, but a micro-batch of none but them still takes part in the collectives.
 fn micro_batches(
     rank: &Rank,
+    llama: &Llama,
     rows: &[Row],
     micro_batch: usize,
     keep: impl Fn(&Row) -> Vec<bool>,
@@ -283,6 +300,10 @@ fn micro_batches(
             rows[at].ids.len(),
             rows[at].segments.iter().sum::<usize>()
         )));
+    }
+    // All rows, so that every rank refuses a bad one, before any of them waits for another.
+    for row in rows {
+        llama.check(&row.ids, &row.segments)?;
     }
     let shares = rank.grid.z * rank.grid.data;
     let place = rank.coord.data * rank.grid.z + rank.coord.z;

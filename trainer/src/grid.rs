@@ -24,6 +24,16 @@ pub enum Axis {
 impl Axis {
     /// All axes in the default rank order, innermost first (as in the released code).
     pub const DEFAULT_ORDER: [Self; 4] = [Self::Y, Self::X, Self::Z, Self::Data];
+
+    /// The name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::X => "x",
+            Self::Y => "y",
+            Self::Z => "z",
+            Self::Data => "data",
+        }
+    }
 }
 
 /// Sizes of the four axes, and which of them is innermost in the numbering of ranks.
@@ -182,17 +192,62 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The 24 orders of the axes.
+    fn orders() -> Vec<[Axis; 4]> {
+        let mut orders = vec![vec![]];
+        for axis in Axis::DEFAULT_ORDER {
+            orders = orders
+                .iter()
+                .flat_map(|order: &Vec<Axis>| {
+                    (0..=order.len()).map(|at| {
+                        let mut order = order.clone();
+                        order.insert(at, axis);
+                        order
+                    })
+                })
+                .collect();
+        }
+        let orders = orders.into_iter().map(TryInto::try_into);
+        orders.map(|order| order.expect("four axes")).collect()
+    }
+
+    #[test]
+    fn there_are_24_orders() {
+        let mut orders = orders();
+        orders.sort_by_key(|order| order.map(Axis::name));
+        orders.dedup();
+        assert_eq!(orders.len(), 24);
+        for order in orders {
+            let grid = Grid {
+                order,
+                ..Grid::new(2, 3, 4, 5)
+            };
+            grid.validate().unwrap();
+            // The first axis is innermost.
+            assert_eq!(grid.group(order[0], 0)[1], 1);
+            assert_eq!(
+                grid.group(order[3], 0)[1],
+                grid.ranks() / grid.size(order[3])
+            );
+        }
+    }
+
     proptest! {
         #[test]
-        fn rank_and_coordinates_are_a_bijection(x in 1usize..5, y in 1usize..5, z in 1usize..5, data in 1usize..4, swap in 0usize..4) {
-            let mut grid = Grid::new(x, y, z, data);
-            grid.order.swap(0, swap);
-            for rank in 0..grid.ranks() {
-                prop_assert_eq!(grid.rank(grid.coord(rank)), rank);
-                for axis in Axis::DEFAULT_ORDER {
-                    let group = grid.group(axis, rank);
-                    prop_assert_eq!(group.len(), grid.size(axis));
-                    prop_assert_eq!(group[grid.coord(rank).on(axis)], rank);
+        fn rank_and_coordinates_are_a_bijection(x in 1usize..4, y in 1usize..4, z in 1usize..4, data in 1usize..4) {
+            for order in orders() {
+                let grid = Grid { order, ..Grid::new(x, y, z, data) };
+                for rank in 0..grid.ranks() {
+                    let coord = grid.coord(rank);
+                    prop_assert_eq!(grid.rank(coord), rank);
+                    for axis in Axis::DEFAULT_ORDER {
+                        prop_assert!(coord.on(axis) < grid.size(axis));
+                        let group = grid.group(axis, rank);
+                        prop_assert_eq!(group.len(), grid.size(axis));
+                        prop_assert_eq!(group[coord.on(axis)], rank);
+                        // The others of the group see the same one.
+                        prop_assert_eq!(&grid.group(axis, group[0]), &group);
+                    }
                 }
             }
         }

@@ -10,17 +10,19 @@
 //!
 //! # Order inside the crate (edges point down)
 //! ```text
-//! launch
+//! launch   certify
 //! engine
 //! llama    checkpoint  optim
 //! layers   goldfish
-//! kernels  rank  param  batch
+//! pass     reduction
+//! kernels  param  rank  batch  schedule
 //! comm  pool  grid  config  random  files
 //! error
 //! ```
 
 pub mod batch;
 pub mod cache;
+pub mod certify;
 pub mod checkpoint;
 pub mod comm;
 pub mod config;
@@ -33,12 +35,16 @@ pub mod kernels;
 pub mod launch;
 mod layers;
 pub mod llama;
+pub mod memory;
 pub mod metrics;
 pub mod optim;
 pub mod param;
+mod pass;
 pub mod pool;
 pub mod random;
 pub mod rank;
+mod reduction;
+pub mod schedule;
 
 pub use batch::Row;
 pub use cache::KvCache;
@@ -47,9 +53,10 @@ pub use engine::{TrainConfig, Trainer};
 pub use error::{Error, Kind, Result};
 pub use goldfish::{Goldfish, Hash};
 pub use grid::{Axis, Coord, Grid};
-pub use llama::{Batch, Llama, Recompute};
-pub use metrics::StepRecord;
+pub use llama::{Batch, Llama};
+pub use metrics::{Exposed, StepRecord};
 pub use optim::{AdamW, Decay, Optimizer, RateSchedule};
 pub use param::{Param, Placement};
 pub use pool::{Buffer, Pool};
 pub use rank::Rank;
+pub use schedule::{AttentionSplit, Overlap, Recompute, Schedule};

@@ -6,36 +6,27 @@ mod builder;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
-use self::builder::{Builder, check_grid};
+use self::builder::Builder;
 use crate::cache::KvCache;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
-use crate::kernels::attention::Segment;
 use crate::kernels::rotary::RotaryTable;
-use crate::layers::{Block, Embedding, Head, LayerCache, Layout, RmsNorm, SavedBlock, Targets};
+use crate::layers::{
+    Block, Embedding, Head, LayerCache, Layout, RmsNorm, SavedBlock, Span, Split, Targets,
+};
 use crate::param::Param;
+use crate::pass::{ParamIndex, Pass};
 use crate::pool::Buffer;
 use crate::random::Stream;
 use crate::rank::Rank;
+use crate::reduction::Reduction;
+use crate::schedule::{AttentionSplit, Recompute, Schedule};
 
 /// Standard deviation of freshly drawn matrices, the published default of Llama.
 const INITIAL_DEVIATION: f64 = 0.02;
 
 /// Rows whose logits are held at one time, unless set otherwise.
 const LOSS_CHUNK_ROWS: usize = 256;
-
-/// Which activations the backward finds, and which it computes again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Recompute {
-    /// All are kept.
-    #[default]
-    None,
-    /// Only the input of each block is kept; a block runs forward once more before its backward.
-    Block,
-}
 
 /// Sequences of one micro-batch, back to back without padding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +89,7 @@ impl Llama {
         values: impl Fn(&str, [usize; 2]) -> Box<dyn Fn(usize, usize) -> f32 + 'a>,
     ) -> Result<Self> {
         config.validate()?;
-        check_grid(config, &rank.grid)?;
+        config.check_grid(&rank.grid)?;
         let mut builder = Builder {
             config,
             rank,
@@ -156,7 +147,11 @@ impl Llama {
     /// Forgets the gradients of the last step.
     pub fn zero_gradients(&mut self) {
         for param in &mut self.params {
-            param.gradient.fill(0.0);
+            if param.gradient.is_empty() {
+                param.gradient = param.weight.pool().zeros(param.weight.len());
+            } else {
+                param.gradient.fill(0.0);
+            }
         }
     }
 
@@ -169,57 +164,139 @@ impl Llama {
         rank: &Rank,
         batch: &Batch,
         inverse_count: f64,
-        recompute: Recompute,
+        schedule: &Schedule,
+    ) -> Result<f64> {
+        self.accumulate(rank, batch, inverse_count, schedule, None)
+    }
+
+    /// As [`Llama::loss_and_gradients`]; in the last micro-batch of a step, gradients that are complete go to `reduction`.
+    pub(crate) fn accumulate(
+        &mut self,
+        rank: &Rank,
+        batch: &Batch,
+        inverse_count: f64,
+        schedule: &Schedule,
+        reduction: Option<&mut Reduction>,
     ) -> Result<f64> {
         let targets = self.targets(batch)?;
-        let layout = self.self_attention(&batch.segments);
-        let mut stream = self.embedding.forward(rank, &self.params, &batch.ids)?; // [m, H/y]
+        let layout = self.layout(rank, &batch.segments, schedule.attention);
+        if self.params.iter().any(|param| param.gradient.is_empty()) {
+            self.zero_gradients();
+        }
+        // The pass reads weights while it writes gradients.
+        let mut shards: Vec<Buffer> = self
+            .params
+            .iter_mut()
+            .map(|param| std::mem::replace(&mut param.gradient, rank.pool.take(0)))
+            .collect();
+        let order = self.training_order(schedule.recompute);
+        let params = &self.params;
+        let overlap = schedule.overlap;
+        let pass = Pass::with_gradients(rank, params, overlap, order, &mut shards, reduction);
+        let recompute = schedule.recompute;
+        let loss = self.train(
+            pass,
+            &batch.ids,
+            &layout,
+            &targets,
+            inverse_count,
+            recompute,
+        );
+        for (param, shard) in self.params.iter_mut().zip(shards) {
+            param.gradient = shard;
+        }
+        loss
+    }
+
+    fn train(
+        &self,
+        mut pass: Pass<'_>,
+        ids: &[u32],
+        layout: &Layout,
+        targets: &Targets,
+        inverse_count: f64,
+        recompute: Recompute,
+    ) -> Result<f64> {
+        let pass = &mut pass;
+        let mut stream = self.embedding.forward(pass, ids)?; // [m, H/y]
         let mut stack = Vec::with_capacity(self.blocks.len());
         for block in &self.blocks {
-            let (out, saved) = block.forward(rank, &self.params, stream, &layout)?;
+            let (out, saved) = block.forward(pass, stream, layout)?;
             stream = out;
             stack.push(match recompute {
                 Recompute::None => Saved::Everything(saved),
                 Recompute::Block => Saved::Input(saved.into_input()),
             });
         }
-        let (normed, inverse_rms) = self.norm.forward(rank, &self.params, &stream)?;
-        let (loss, dnormed) = self.head.loss_and_gradient(
-            rank,
-            &mut self.params,
-            &normed,
-            &targets,
-            inverse_count,
-        )?;
+        let (normed, inverse_rms) = self.norm.forward(pass, &stream)?;
+        let (loss, dnormed) = self
+            .head
+            .loss_and_gradient(pass, &normed, targets, inverse_count)?;
         drop(normed);
 
-        let mut gradient = rank.pool.zeros(stream.len());
-        self.norm.backward(
-            rank,
-            &mut self.params,
-            &stream,
-            &inverse_rms,
-            &dnormed,
-            &mut gradient,
-        )?;
+        let mut gradient = pass.rank.pool.zeros(stream.len());
+        self.norm
+            .backward(pass, &stream, &inverse_rms, &dnormed, &mut gradient)?;
         drop((stream, inverse_rms, dnormed));
+        pass.end_block()?;
         for block in self.blocks.iter().rev() {
             let saved = match stack.pop().expect("one entry for each block") {
                 Saved::Everything(saved) => saved,
-                Saved::Input(input) => block.forward(rank, &self.params, input, &layout)?.1,
+                Saved::Input(input) => {
+                    pass.keep_weights();
+                    block.recompute(pass, input, layout)?
+                }
             };
-            gradient = block.backward(rank, &mut self.params, saved, gradient, &layout)?;
+            gradient = block.backward(pass, saved, gradient, layout)?;
+            pass.end_block()?;
         }
-        self.embedding
-            .backward(rank, &mut self.params, &batch.ids, &gradient)?;
+        self.embedding.backward(pass, ids, &gradient)?;
+        pass.end()?;
         Ok(loss)
+    }
+
+    /// How often the gradient of each parameter is added to in a backward: a tied head is the embedding once more.
+    pub(crate) fn contributions(&self) -> Vec<usize> {
+        let mut contributions = vec![1; self.params.len()];
+        if self.head.weight == self.embedding.weight {
+            contributions[self.head.weight] = 2;
+        }
+        contributions
+    }
+
+    /// Weights in the order in which a forward without the head asks for them.
+    fn forward_order(&self) -> Vec<ParamIndex> {
+        let mut order = vec![self.embedding.weight];
+        order.extend(self.blocks.iter().flat_map(Block::order));
+        order.push(self.norm.gain);
+        order
+    }
+
+    /// Weights in the order in which a forward and a backward ask for them.
+    fn training_order(&self, recompute: Recompute) -> Vec<ParamIndex> {
+        let mut order = self.forward_order();
+        order.push(self.head.weight);
+        order.push(self.norm.gain);
+        for block in self.blocks.iter().rev() {
+            match recompute {
+                Recompute::None => order.extend(block.backward_order()),
+                Recompute::Block => {
+                    order.extend(block.recompute_order());
+                    order.push(block.only_in_backward());
+                }
+            }
+        }
+        order
     }
 
     /// This rank's `Σ loss` over the kept targets, without gradients.
     pub fn loss(&self, rank: &Rank, batch: &Batch) -> Result<f64> {
         let targets = self.targets(batch)?;
-        let normed = self.normed(rank, &batch.ids, &batch.segments)?;
-        self.head.loss(rank, &self.params, &normed, &targets)
+        let mut order = self.forward_order();
+        order.push(self.head.weight);
+        let mut pass = Pass::forward_only(rank, &self.params, order);
+        let normed = self.normed(&mut pass, &batch.ids, &batch.segments)?;
+        self.head.loss(&mut pass, &normed, &targets)
     }
 
     /// Normed hidden states `[Σ len, H/y]` of sequences that do not see each other; input of [`Llama::logits`].
@@ -227,12 +304,14 @@ impl Llama {
         let ids = sequences.concat();
         let segments: Vec<usize> = sequences.iter().map(|ids| ids.len()).collect();
         self.check(&ids, &segments)?;
-        Ok(self.normed(rank, &ids, &segments)?.to_vec())
+        let mut pass = Pass::forward_only(rank, &self.params, self.forward_order());
+        Ok(self.normed(&mut pass, &ids, &segments)?.to_vec())
     }
 
     /// Logits `[rows, V]` in f32 of rows of hidden states `[rows, H/y]`. Row r of a sequence predicts its id r + 1.
     pub fn logits(&self, rank: &Rank, hidden_rows: &[f32]) -> Result<Vec<f32>> {
-        self.head.logits(rank, &self.params, hidden_rows)
+        let mut pass = Pass::forward_only(rank, &self.params, [self.head.weight]);
+        self.head.logits(&mut pass, hidden_rows)
     }
 
     /// An empty cache for `sequences` sequences of at most `capacity` tokens.
@@ -260,23 +339,28 @@ impl Llama {
         let lengths: Vec<usize> = segments.iter().map(|segment| segment.keys).collect();
         self.check_ids(&ids)?;
         self.check_lengths(&lengths)?;
-        let layout = self.layout(segments);
-        let mut stream = self.embedding.forward(rank, &self.params, &ids)?;
+        let layout = Layout {
+            whole: Span::new(segments),
+            split: None,
+            rotary: self.rotary(lengths.iter().copied().max().unwrap_or(0)),
+        };
+        let mut pass = Pass::forward_only(rank, &self.params, self.forward_order());
+        let mut stream = self.embedding.forward(&mut pass, &ids)?;
         for (block, layer) in self.blocks.iter().zip(&mut cache.layers) {
-            stream = block.extend(rank, &self.params, stream, &layout, layer)?;
+            stream = block.extend(&mut pass, stream, &layout, layer)?;
         }
         cache.grow(new);
-        Ok(self.norm.forward(rank, &self.params, &stream)?.0.to_vec())
+        Ok(self.norm.forward(&mut pass, &stream)?.0.to_vec())
     }
 
     /// Embedding, blocks and final norm, keeping nothing for a backward.
-    fn normed(&self, rank: &Rank, ids: &[u32], segments: &[usize]) -> Result<Buffer> {
-        let layout = self.self_attention(segments);
-        let mut stream = self.embedding.forward(rank, &self.params, ids)?;
+    fn normed(&self, pass: &mut Pass<'_>, ids: &[u32], segments: &[usize]) -> Result<Buffer> {
+        let layout = self.layout(pass.rank, segments, AttentionSplit::Replicated);
+        let mut stream = self.embedding.forward(pass, ids)?;
         for block in &self.blocks {
-            stream = block.forward(rank, &self.params, stream, &layout)?.0;
+            stream = block.forward(pass, stream, &layout)?.0;
         }
-        Ok(self.norm.forward(rank, &self.params, &stream)?.0)
+        Ok(self.norm.forward(pass, &stream)?.0)
     }
 
     /// Checks a batch and lists its targets.
@@ -305,7 +389,8 @@ impl Llama {
         })
     }
 
-    fn check(&self, ids: &[u32], segments: &[usize]) -> Result<()> {
+    /// Refuses ids and lengths that the model cannot read.
+    pub(crate) fn check(&self, ids: &[u32], segments: &[usize]) -> Result<()> {
         let total: usize = segments.iter().sum();
         if total != ids.len() {
             return Err(Error::Data(format!(
@@ -338,34 +423,13 @@ impl Llama {
     }
 
     /// The layout of documents that attend to themselves.
-    fn self_attention(&self, lengths: &[usize]) -> Layout {
-        let mut start = 0;
-        let segments = lengths
-            .iter()
-            .map(|&length| {
-                start += length;
-                Segment {
-                    query_start: start - length,
-                    queries: length,
-                    key_start: start - length,
-                    keys: length,
-                }
-            })
-            .collect();
-        self.layout(segments)
-    }
-
-    fn layout(&self, segments: Vec<Segment>) -> Layout {
-        let longest = segments.iter().map(|segment| segment.keys).max();
-        let positions = segments
-            .iter()
-            .flat_map(|segment| segment.keys - segment.queries..segment.keys)
-            .map(|position| position as u32)
-            .collect();
+    fn layout(&self, rank: &Rank, lengths: &[usize], attention: AttentionSplit) -> Layout {
+        let y = &rank.groups.y;
         Layout {
-            segments,
-            positions,
-            rotary: self.rotary(longest.unwrap_or(0)),
+            whole: Span::self_attending(lengths),
+            split: (attention == AttentionSplit::YSharded && y.size() > 1)
+                .then(|| Split::new(lengths, y.size(), y.place())),
+            rotary: self.rotary(lengths.iter().copied().max().unwrap_or(0)),
         }
     }
 

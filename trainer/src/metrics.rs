@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Row;
+use crate::comm::{Ledger, Line};
 use crate::config::ModelConfig;
 
-/// The record of one training step; the same on every rank but for the seconds.
+/// The record of one training step; the same on every rank but for seconds and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The step, counted from 1.
@@ -24,6 +25,50 @@ pub struct StepRecord {
     pub seconds: f64,
     /// Floating-point operations of the model's matrix products (see [`model_flops`]).
     pub model_flops: u64,
+    /// Seconds of the step in which this rank waited for communication.
+    pub exposed: Exposed,
+    /// The most bytes that this rank's pool had on loan at one time, since its start.
+    pub peak_bytes: u64,
+}
+
+/// Seconds waited for communication that no computation hid, by axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Exposed {
+    /// Along X, copies of key-value heads included.
+    pub x: f64,
+    /// Along Y.
+    pub y: f64,
+    /// Along Z.
+    pub z: f64,
+    /// Along Data.
+    pub data: f64,
+}
+
+impl Exposed {
+    /// What a ledger has recorded so far.
+    pub fn of(ledger: &Ledger) -> Self {
+        let mut exposed = Self::default();
+        for (line, seconds) in ledger.exposed() {
+            *match line {
+                Line::X | Line::Replicas => &mut exposed.x,
+                Line::Y => &mut exposed.y,
+                Line::Z => &mut exposed.z,
+                Line::Data => &mut exposed.data,
+            } += seconds;
+        }
+        exposed
+    }
+
+    /// What came after `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            x: self.x - earlier.x,
+            y: self.y - earlier.y,
+            z: self.z - earlier.z,
+            data: self.data - earlier.data,
+        }
+    }
 }
 
 /// Operations (a multiplication and an addition are two) of the matrix products of a step's forward and backward on

@@ -1,5 +1,5 @@
-//! Reused buffers of one rank: in steady state a training step takes all its tensors from here, and the peak of what is live is
-//! the rank's measured memory.
+//! Reused buffers of one rank: weights, gradients, moments, and in steady state all tensors of a step come from here, and
+//! the peak of what is live is the rank's measured memory.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -57,6 +57,15 @@ impl Pool {
         buffer
     }
 
+    /// A buffer with values from a sequence of known length.
+    pub fn collect(&self, values: impl ExactSizeIterator<Item = f32>) -> Buffer {
+        let mut buffer = self.take(values.len());
+        for (slot, value) in buffer.iter_mut().zip(values) {
+            *slot = value;
+        }
+        buffer
+    }
+
     /// Bytes on loan now.
     pub fn live_bytes(&self) -> usize {
         self.shelves().live_bytes
@@ -67,11 +76,36 @@ impl Pool {
         self.shelves().peak_bytes
     }
 
+    /// Measures the peak anew from what is on loan now.
+    pub fn reset_peak(&self) {
+        let mut shelves = self.shelves();
+        shelves.peak_bytes = shelves.live_bytes;
+    }
+
     fn shelves(&self) -> MutexGuard<'_, Shelves> {
         // The counters stay consistent even if a holder panicked between two statements.
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Buffer {
+    /// The pool that it came from.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        self.pool.copy(self)
+    }
+}
+
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
     }
 }
 

@@ -5,9 +5,8 @@ use super::mlp::{Mlp, SavedMlp};
 use super::{LayerCache, Layout, RmsNorm};
 use crate::error::Result;
 use crate::kernels::elementwise;
-use crate::param::Param;
+use crate::pass::{ParamIndex, Pass};
 use crate::pool::Buffer;
-use crate::rank::Rank;
 
 /// A pre-norm block.
 #[derive(Clone, Copy, Debug)]
@@ -45,88 +44,109 @@ impl SavedBlock {
 }
 
 impl Block {
+    /// Weights in the order in which [`Block::recompute`] asks for them.
+    pub(crate) fn recompute_order(&self) -> impl Iterator<Item = ParamIndex> {
+        [self.attention_norm.gain]
+            .into_iter()
+            .chain(self.attention.order())
+            .chain([self.mlp_norm.gain])
+            .chain(self.mlp.inner_order())
+    }
+
+    /// Weights in the order in which [`Block::forward`] asks for them.
+    pub(crate) fn order(&self) -> impl Iterator<Item = ParamIndex> {
+        self.recompute_order().chain(self.mlp.down.order())
+    }
+
+    /// Weights in the order in which [`Block::backward`] asks for them.
+    pub(crate) fn backward_order(&self) -> impl Iterator<Item = ParamIndex> {
+        self.mlp
+            .backward_order()
+            .into_iter()
+            .chain([self.mlp_norm.gain])
+            .chain(self.attention.backward_order())
+            .chain([self.attention_norm.gain])
+    }
+
+    /// The only weight that the backward asks for and [`Block::recompute`] does not.
+    pub(crate) fn only_in_backward(&self) -> ParamIndex {
+        self.mlp.down.weight
+    }
+
     /// `input` `[m, H/y]` gives the same shape.
     pub(crate) fn forward(
         &self,
-        rank: &Rank,
-        params: &[Param],
+        pass: &mut Pass<'_>,
         input: Buffer,
         layout: &Layout,
     ) -> Result<(Buffer, SavedBlock)> {
-        let (y, inverse_rms) = self.attention_norm.forward(rank, params, &input)?;
+        let saved = self.recompute(pass, input, layout)?;
+        let mut out = self.mlp.down(pass, &saved.mlp)?;
+        elementwise::add(&mut out, &saved.middle);
+        Ok((out, saved))
+    }
+
+    /// Everything that the backward wants; the output of the block itself, and so the sum of `down` over X, is left out.
+    pub(crate) fn recompute(
+        &self,
+        pass: &mut Pass<'_>,
+        input: Buffer,
+        layout: &Layout,
+    ) -> Result<SavedBlock> {
+        let (y, inverse_rms) = self.attention_norm.forward(pass, &input)?;
         let attention_norm = Normed { y, inverse_rms };
-        let (mut middle, attention) =
-            self.attention
-                .forward(rank, params, &attention_norm.y, layout)?;
+        let (mut middle, attention) = self.attention.forward(pass, &attention_norm.y, layout)?;
         elementwise::add(&mut middle, &input);
-        let (y, inverse_rms) = self.mlp_norm.forward(rank, params, &middle)?;
+        let (y, inverse_rms) = self.mlp_norm.forward(pass, &middle)?;
         let mlp_norm = Normed { y, inverse_rms };
-        let (mut out, mlp) = self.mlp.forward(rank, params, &mlp_norm.y)?;
-        elementwise::add(&mut out, &middle);
-        let saved = SavedBlock {
+        let mlp = self.mlp.inner(pass, &mlp_norm.y)?;
+        Ok(SavedBlock {
             input,
             attention_norm,
             attention,
             middle,
             mlp_norm,
             mlp,
-        };
-        Ok((out, saved))
+        })
     }
 
     /// As [`Block::forward`], for rows that follow those in the cache.
     pub(crate) fn extend(
         &self,
-        rank: &Rank,
-        params: &[Param],
+        pass: &mut Pass<'_>,
         mut stream: Buffer,
         layout: &Layout,
         cache: &mut LayerCache,
     ) -> Result<Buffer> {
-        let (y, _) = self.attention_norm.forward(rank, params, &stream)?;
-        let y = self.attention.extend(rank, params, &y, layout, cache)?;
+        let (y, _) = self.attention_norm.forward(pass, &stream)?;
+        let y = self.attention.extend(pass, &y, layout, cache)?;
         elementwise::add(&mut stream, &y);
-        let (y, _) = self.mlp_norm.forward(rank, params, &stream)?;
-        let (y, _) = self.mlp.forward(rank, params, &y)?;
-        elementwise::add(&mut stream, &y);
+        let (y, _) = self.mlp_norm.forward(pass, &stream)?;
+        let inner = self.mlp.inner(pass, &y)?;
+        elementwise::add(&mut stream, &self.mlp.down(pass, &inner)?);
         Ok(stream)
     }
 
     /// Gradient of the input from `gradient`, that of the output, both `[m, H/y]`.
     pub(crate) fn backward(
         &self,
-        rank: &Rank,
-        params: &mut [Param],
+        pass: &mut Pass<'_>,
         saved: SavedBlock,
         mut gradient: Buffer,
         layout: &Layout,
     ) -> Result<Buffer> {
-        let norm = saved.mlp_norm;
-        let dy = self
-            .mlp
-            .backward(rank, params, &norm.y, saved.mlp, &gradient)?;
-        self.mlp_norm.backward(
-            rank,
-            params,
-            &saved.middle,
-            &norm.inverse_rms,
-            &dy,
-            &mut gradient,
-        )?;
-        drop((norm, saved.middle, dy));
+        let Normed { y, inverse_rms } = saved.mlp_norm;
+        let dy = self.mlp.backward(pass, &y, saved.mlp, &gradient)?;
+        self.mlp_norm
+            .backward(pass, &saved.middle, &inverse_rms, &dy, &mut gradient)?;
+        drop((y, inverse_rms, saved.middle, dy));
 
-        let norm = saved.attention_norm;
-        let dy =
-            self.attention
-                .backward(rank, params, &norm.y, saved.attention, &gradient, layout)?;
-        self.attention_norm.backward(
-            rank,
-            params,
-            &saved.input,
-            &norm.inverse_rms,
-            &dy,
-            &mut gradient,
-        )?;
+        let Normed { y, inverse_rms } = saved.attention_norm;
+        let dy = self
+            .attention
+            .backward(pass, &y, saved.attention, &gradient, layout)?;
+        self.attention_norm
+            .backward(pass, &saved.input, &inverse_rms, &dy, &mut gradient)?;
         Ok(gradient)
     }
 }

@@ -1,14 +1,12 @@
 //! Output head and loss, by chunks of rows: the logits of all rows never exist at one time.
 
-use super::{BlockGradient, ParamIndex, all_reduce, gather_weight};
 use crate::comm::Collective;
 use crate::error::Result;
 use crate::grid::Axis;
 use crate::kernels::cross_entropy as kernel;
 use crate::kernels::matmul::{Output, matmul_nn, matmul_nt, matmul_tn};
-use crate::param::Param;
+use crate::pass::{ParamIndex, Pass};
 use crate::pool::Buffer;
-use crate::rank::Rank;
 
 /// `logits = x Wᵀ` and their cross-entropy.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +17,7 @@ pub(crate) struct Head {
     pub(crate) chunk: usize,
 }
 
-/// The targets of a batch that count, and the rows whose logits predict them.
+/// The targets of a batch that count, and the rows whose logits predict them, `[kept]` each.
 #[derive(Debug)]
 pub(crate) struct Targets {
     /// Rows of the batch, ascending.
@@ -35,20 +33,20 @@ impl Head {
     /// chunks contain no collective over these axes and may differ in number.
     pub(crate) fn loss_and_gradient(
         &self,
-        rank: &Rank,
-        params: &mut [Param],
+        pass: &mut Pass<'_>,
         x: &[f32],
         targets: &Targets,
         inverse_count: f64,
     ) -> Result<(f64, Buffer)> {
-        let param = &mut params[self.weight];
-        let [vocab, width] = param.block.shape;
-        let mut dweight = BlockGradient::zeros(rank, param);
-        let kept = rank.pool.take(targets.rows.len() * width);
+        let [vocab, width] = pass.params[self.weight].block.shape; // [V/x, H/y]
+        let mut dweight = pass.zero_gradient(self.weight);
+        let kept = pass.rank.pool.take(targets.rows.len() * width);
         let kept = gather_rows(kept, x, &targets.rows, width); // [kept, H/y]
-        let mut dkept = rank.pool.take(kept.len());
-        let weight = gather_weight(rank, param)?;
+        let mut dkept = pass.rank.pool.take(kept.len());
+        let weight = pass.weight(self.weight)?;
         let mut loss = 0.0;
+        // The last chunk's share of dW is made while dX is summed.
+        let mut last = None;
         let chunks = kept
             .chunks(self.chunk * width)
             .zip(dkept.chunks_mut(self.chunk * width))
@@ -56,16 +54,21 @@ impl Head {
         for ((x, dx), ids) in chunks {
             let rows = ids.len();
             let (chunk_loss, dlogits) =
-                chunk_loss(rank, param, &weight, x, ids, inverse_count as f32)?;
+                self.chunk_loss(pass, &weight, x, ids, inverse_count as f32)?;
             loss += chunk_loss;
             matmul_nn(dx, &dlogits, &weight, [rows, width, vocab], Output::Set);
-            matmul_tn(&mut dweight, &dlogits, x, [vocab, width, rows], Output::Add);
+            if let Some((x, dlogits)) = last.replace((x, dlogits)) {
+                add_outer(&mut dweight, &dlogits, x, [vocab, width]);
+            }
         }
         drop(weight);
-        let pending = rank.groups.x.start(Collective::AllReduceSum, dkept);
-        dweight.finish(rank, param)?;
-        let dkept = pending.wait()?;
-        let mut dx = rank.pool.zeros(x.len());
+        let dkept = pass.start_backward(Axis::X, Collective::AllReduceSum, dkept)?;
+        if let Some((x, dlogits)) = last {
+            add_outer(&mut dweight, &dlogits, x, [vocab, width]);
+        }
+        pass.reduce(self.weight, dweight)?;
+        let dkept = dkept.wait()?;
+        let mut dx = pass.rank.pool.zeros(x.len());
         for (row, dkept) in targets.rows.iter().zip(dkept.chunks_exact(width)) {
             dx[row * width..][..width].copy_from_slice(dkept);
         }
@@ -73,36 +76,30 @@ impl Head {
     }
 
     /// Sum of the losses of the targets.
-    pub(crate) fn loss(
-        &self,
-        rank: &Rank,
-        params: &[Param],
-        x: &[f32],
-        targets: &Targets,
-    ) -> Result<f64> {
-        let param = &params[self.weight];
-        let width = param.block.shape[1];
-        let weight = gather_weight(rank, param)?;
+    pub(crate) fn loss(&self, pass: &mut Pass<'_>, x: &[f32], targets: &Targets) -> Result<f64> {
+        let width = pass.params[self.weight].block.shape[1];
+        let weight = pass.weight(self.weight)?;
         let mut loss = 0.0;
         for (rows, ids) in targets
             .rows
             .chunks(self.chunk)
             .zip(targets.ids.chunks(self.chunk))
         {
-            let kept = gather_rows(rank.pool.take(rows.len() * width), x, rows, width);
-            loss += chunk_loss(rank, param, &weight, &kept, ids, 0.0)?.0;
+            let kept = gather_rows(pass.rank.pool.take(rows.len() * width), x, rows, width);
+            loss += self.chunk_loss(pass, &weight, &kept, ids, 0.0)?.0;
         }
         Ok(loss)
     }
 
     /// Logits `[rows, V]` of rows `x` `[rows, H/y]`, on every rank.
-    pub(crate) fn logits(&self, rank: &Rank, params: &[Param], x: &[f32]) -> Result<Vec<f32>> {
-        let param = &params[self.weight];
+    pub(crate) fn logits(&self, pass: &mut Pass<'_>, x: &[f32]) -> Result<Vec<f32>> {
+        let param = &pass.params[self.weight];
         let [vocab, width] = param.block.shape;
         let rows = x.len() / width;
-        let weight = gather_weight(rank, param)?;
-        let own = local_logits(rank, &weight, x, [rows, vocab, width])?;
-        let parts = rank.groups.x.start(Collective::AllGather, own).wait()?; // [x, rows, V/x]
+        let weight = pass.weight(self.weight)?;
+        let own = local_logits(pass, &weight, x, [rows, vocab, width])?;
+        let x_group = &pass.rank.groups.x;
+        let parts = x_group.start(Collective::AllGather, own).wait()?; // [x, rows, V/x]
         let mut logits = vec![0.0; rows * param.shape[0]];
         for (row, logits) in logits.chunks_exact_mut(param.shape[0]).enumerate() {
             for (part, logits) in logits.chunks_mut(vocab).enumerate() {
@@ -112,49 +109,53 @@ impl Head {
         }
         Ok(logits)
     }
+
+    /// Loss of one chunk of rows and the gradient of its logits, `[c, V/x]`.
+    fn chunk_loss(
+        &self,
+        pass: &Pass<'_>,
+        weight: &[f32],
+        x: &[f32],
+        ids: &[u32],
+        scale: f32,
+    ) -> Result<(f64, Buffer)> {
+        let block = &pass.params[self.weight].block;
+        let [vocab, width] = block.shape;
+        let (rows, first) = (ids.len(), block.rows.start);
+        let mut logits = local_logits(pass, weight, x, [rows, vocab, width])?;
+        kernel::mask_padding(&mut logits, vocab, block.rows.len());
+        let mut maxima = pass.rank.pool.take(rows);
+        kernel::row_max(&mut maxima, &logits, vocab);
+        let x_group = &pass.rank.groups.x;
+        let maxima = x_group.start(Collective::AllReduceMax, maxima).wait()?; // [c]
+        let mut statistics = pass.rank.pool.take(2 * rows);
+        let (sums, target_logits) = statistics.split_at_mut(rows);
+        kernel::target_logits(target_logits, &logits, ids, first, vocab);
+        kernel::exp_sums(sums, &mut logits, &maxima, vocab);
+        let statistics = pass.all_reduce(Axis::X, statistics)?; // [2, c]
+        let (sums, target_logits) = statistics.split_at(rows);
+        let loss = kernel::loss_sum(sums, &maxima, target_logits);
+        kernel::backward(&mut logits, sums, ids, first, vocab, scale);
+        Ok((loss, logits))
+    }
 }
 
 /// `x Wᵀ`, `[rows, V/x]`, summed over Y.
 fn local_logits(
-    rank: &Rank,
+    pass: &Pass<'_>,
     weight: &[f32],
     x: &[f32],
     [rows, vocab, width]: [usize; 3],
 ) -> Result<Buffer> {
-    let mut logits = rank.pool.take(rows * vocab);
+    let mut logits = pass.rank.pool.take(rows * vocab);
     matmul_nt(&mut logits, x, weight, [rows, vocab, width], Output::Set);
-    all_reduce(rank, Axis::Y, logits)
+    pass.all_reduce(Axis::Y, logits)
 }
 
-/// Loss of one chunk of rows and the gradient of its logits, `[c, V/x]`.
-fn chunk_loss(
-    rank: &Rank,
-    param: &Param,
-    weight: &[f32],
-    x: &[f32],
-    ids: &[u32],
-    scale: f32,
-) -> Result<(f64, Buffer)> {
-    let [vocab, width] = param.block.shape;
-    let (rows, first) = (ids.len(), param.block.rows.start);
-    let mut logits = local_logits(rank, weight, x, [rows, vocab, width])?;
-    kernel::mask_padding(&mut logits, vocab, param.block.rows.len());
-    let mut maxima = rank.pool.take(rows);
-    kernel::row_max(&mut maxima, &logits, vocab);
-    let maxima = rank
-        .groups
-        .x
-        .start(Collective::AllReduceMax, maxima)
-        .wait()?;
-    let mut statistics = rank.pool.take(2 * rows);
-    let (sums, target_logits) = statistics.split_at_mut(rows);
-    kernel::target_logits(target_logits, &logits, ids, first, vocab);
-    kernel::exp_sums(sums, &mut logits, &maxima, vocab);
-    let statistics = all_reduce(rank, Axis::X, statistics)?;
-    let (sums, target_logits) = statistics.split_at(rows);
-    let loss = kernel::loss_sum(sums, &maxima, target_logits);
-    kernel::backward(&mut logits, sums, ids, first, vocab, scale);
-    Ok((loss, logits))
+/// `dweight += dlogitsᵀ x`, `[V/x, H/y]`.
+fn add_outer(dweight: &mut [f32], dlogits: &[f32], x: &[f32], [vocab, width]: [usize; 2]) {
+    let rows = x.len() / width;
+    matmul_tn(dweight, dlogits, x, [vocab, width, rows], Output::Add);
 }
 
 fn gather_rows(mut out: Buffer, x: &[f32], rows: &[usize], width: usize) -> Buffer {

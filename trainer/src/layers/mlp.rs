@@ -3,11 +3,11 @@
 use super::Linear;
 use crate::comm::Collective;
 use crate::error::Result;
+use crate::grid::Axis;
 use crate::kernels::matmul::Output;
 use crate::kernels::swiglu;
-use crate::param::Param;
+use crate::pass::{ParamIndex, Pass};
 use crate::pool::Buffer;
-use crate::rank::Rank;
 
 /// `SwiGLU` feed-forward.
 #[derive(Clone, Copy, Debug)]
@@ -26,26 +26,36 @@ pub(crate) struct SavedMlp {
 }
 
 impl Mlp {
-    /// `x` `[m, H/y]` gives the same shape.
-    pub(crate) fn forward(
-        &self,
-        rank: &Rank,
-        params: &[Param],
-        x: &[f32],
-    ) -> Result<(Buffer, SavedMlp)> {
-        let gate = self.gate.forward(rank, params, x)?;
-        let up = self.up.forward(rank, params, x)?;
-        let mut product = rank.pool.take(gate.len());
+    /// Weights in the order in which [`Mlp::inner`] asks for them.
+    pub(crate) fn inner_order(&self) -> impl Iterator<Item = ParamIndex> {
+        self.gate.order().chain(self.up.order())
+    }
+
+    /// Weights in the order in which the backward asks for them.
+    pub(crate) fn backward_order(&self) -> [ParamIndex; 3] {
+        [self.down.weight, self.gate.weight, self.up.weight]
+    }
+
+    /// Everything before `down`; `x` is `[m, H/y]`.
+    pub(crate) fn inner(&self, pass: &mut Pass<'_>, x: &[f32]) -> Result<SavedMlp> {
+        let gate = self.gate.start(pass, x)?;
+        let up = self.up.start(pass, x)?;
+        let gate = self.gate.finish(pass, gate)?; // [m, F/x]
+        let up = self.up.finish(pass, up)?; // [m, F/x]
+        let mut product = pass.rank.pool.take(gate.len());
         swiglu::forward(&mut product, &gate, &up);
-        let y = self.down.forward(rank, params, &product)?;
-        Ok((y, SavedMlp { gate, up, product }))
+        Ok(SavedMlp { gate, up, product })
+    }
+
+    /// The output `[m, H/y]`.
+    pub(crate) fn down(&self, pass: &mut Pass<'_>, inner: &SavedMlp) -> Result<Buffer> {
+        self.down.forward(pass, &inner.product)
     }
 
     /// Gradient of the input `x` from `dy`, both `[m, H/y]`.
     pub(crate) fn backward(
         &self,
-        rank: &Rank,
-        params: &mut [Param],
+        pass: &mut Pass<'_>,
         x: &[f32],
         saved: SavedMlp,
         dy: &[f32],
@@ -55,23 +65,22 @@ impl Mlp {
             mut up,
             product,
         } = saved;
-        let mut dproduct = rank.pool.take(product.len());
+        let mut dproduct = pass.rank.pool.take(product.len()); // [m, F/x]
         self.down
-            .input_gradient(rank, params, dy, &mut dproduct, Output::Set)?;
-        let pending = rank.groups.y.start(Collective::AllReduceSum, dproduct);
-        self.down.weight_gradient(rank, params, &product, dy)?;
+            .input_gradient(pass, dy, &mut dproduct, Output::Set)?;
+        let dproduct = pass.start_backward(Axis::Y, Collective::AllReduceSum, dproduct)?;
+        self.down.weight_gradient(pass, &product, dy)?;
         drop(product);
-        swiglu::backward(&mut gate, &mut up, &pending.wait()?);
+        swiglu::backward(&mut gate, &mut up, &dproduct.wait()?);
         let (dgate, dup) = (gate, up);
 
-        let mut dx = rank.pool.take(x.len());
+        let mut dx = pass.rank.pool.take(x.len()); // [m, H/y]
         self.gate
-            .input_gradient(rank, params, &dgate, &mut dx, Output::Set)?;
-        self.up
-            .input_gradient(rank, params, &dup, &mut dx, Output::Add)?;
-        let pending = rank.groups.x.start(Collective::AllReduceSum, dx);
-        self.gate.weight_gradient(rank, params, x, &dgate)?;
-        self.up.weight_gradient(rank, params, x, &dup)?;
-        pending.wait()
+            .input_gradient(pass, &dgate, &mut dx, Output::Set)?;
+        self.up.input_gradient(pass, &dup, &mut dx, Output::Add)?;
+        let dx = pass.start_backward(Axis::X, Collective::AllReduceSum, dx)?;
+        self.gate.weight_gradient(pass, x, &dgate)?;
+        self.up.weight_gradient(pass, x, &dup)?;
+        dx.wait()
     }
 }

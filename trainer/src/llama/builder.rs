@@ -1,33 +1,11 @@
 //! Makes the parameters of a Llama under their published names, and the layers that point to them.
 
 use crate::config::ModelConfig;
-use crate::error::{Error, Result};
-use crate::grid::{Axis, Grid};
+use crate::grid::Axis;
 use crate::kernels::attention::Heads;
 use crate::layers::{Attention, Block, Embedding, Linear, Mlp, RmsNorm};
 use crate::param::{Param, Placement};
 use crate::rank::Rank;
-
-/// Refuses a grid that cannot hold the model.
-pub(super) fn check_grid(config: &ModelConfig, grid: &Grid) -> Result<()> {
-    for (field, size, axis) in [
-        ("heads", config.heads, Axis::X),
-        ("kv_heads", config.kv_heads, Axis::X),
-        ("ffn", config.ffn, Axis::X),
-        ("hidden", config.hidden, Axis::Y),
-    ] {
-        let parts = grid.size(axis);
-        if !size.is_multiple_of(parts) {
-            return Err(Error::setting(
-                "grid",
-                format!(
-                    "axis {axis:?} has {parts} ranks, which does not divide {field} = {size} of the model"
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
 
 /// Makes parameters and the layers that point to them.
 pub(super) struct Builder<'a, F> {
@@ -53,9 +31,8 @@ impl<'v, F: Fn(&str, [usize; 2]) -> Box<dyn Fn(usize, usize) -> f32 + 'v>> Build
 
     fn matrix(&mut self, name: &str, shape: [usize; 2], placement: Placement) -> usize {
         let value = (self.values)(name, shape);
-        let Rank { grid, coord, .. } = self.rank;
         self.params
-            .push(Param::new(name, shape, placement, grid, *coord, value));
+            .push(Param::new(name, shape, placement, self.rank, value));
         self.params.len() - 1
     }
 
@@ -71,14 +48,14 @@ impl<'v, F: Fn(&str, [usize; 2]) -> Box<dyn Fn(usize, usize) -> f32 + 'v>> Build
         }
     }
 
-    /// A layer with in-features over Y and out-features over X.
-    fn normal(&mut self, prefix: &str, shape: [usize; 2], bias: bool) -> Linear {
+    /// A layer with in-features over Y and out-features over X, each part of these on `copies` ranks.
+    fn normal(&mut self, prefix: &str, shape: [usize; 2], bias: bool, copies: usize) -> Linear {
         self.linear(
             prefix,
             shape,
-            Placement::NORMAL,
+            Placement::NORMAL.copied(copies),
             Axis::Y,
-            bias.then_some(Placement::FEATURES),
+            bias.then_some(Placement::FEATURES.copied(copies)),
         )
     }
 
@@ -119,23 +96,24 @@ impl<'v, F: Fn(&str, [usize; 2]) -> Box<dyn Fn(usize, usize) -> f32 + 'v>> Build
         );
         let at = |part: &str| format!("model.layers.{index}.{part}");
         let x = self.rank.grid.x;
+        let copies = config.kv_copies(x);
         Block {
             attention_norm: self.norm(&at("input_layernorm")),
             attention: Attention {
-                query: self.normal(&at("self_attn.q_proj"), [query, hidden], bias),
-                key: self.normal(&at("self_attn.k_proj"), [key, hidden], bias),
-                value: self.normal(&at("self_attn.v_proj"), [key, hidden], bias),
+                query: self.normal(&at("self_attn.q_proj"), [query, hidden], bias, 1),
+                key: self.normal(&at("self_attn.k_proj"), [key, hidden], bias, copies),
+                value: self.normal(&at("self_attn.v_proj"), [key, hidden], bias, copies),
                 output: self.transposed(&at("self_attn.o_proj"), [hidden, query], bias),
                 heads: Heads {
                     query: config.heads / x,
-                    key_value: config.kv_heads / x,
+                    key_value: (config.kv_heads / x).max(1),
                     dim: config.head_dim,
                 },
             },
             mlp_norm: self.norm(&at("post_attention_layernorm")),
             mlp: Mlp {
-                gate: self.normal(&at("mlp.gate_proj"), [ffn, hidden], false),
-                up: self.normal(&at("mlp.up_proj"), [ffn, hidden], false),
+                gate: self.normal(&at("mlp.gate_proj"), [ffn, hidden], false, 1),
+                up: self.normal(&at("mlp.up_proj"), [ffn, hidden], false, 1),
                 down: self.transposed(&at("mlp.down_proj"), [hidden, ffn], false),
             },
         }

@@ -7,6 +7,8 @@ use crate::error::Result;
 use crate::grid::Axis;
 use crate::param::Param;
 use crate::rank::Rank;
+use crate::reduction::owned;
+use crate::schedule::Schedule;
 
 /// Elements per partial sum; fixed, so that the sum does not depend on the number of threads.
 const CHUNK: usize = 1 << 14;
@@ -21,11 +23,20 @@ pub fn sum_of_squares(values: &[f32]) -> f64 {
 }
 
 /// The Euclidean norm of the whole model's gradient; the same number on every rank. Collective.
-pub fn global_norm(rank: &Rank, params: &[Param]) -> Result<f64> {
+///
+/// With a sharded optimizer each rank of Data knows the sums of its own share only; otherwise all know all, and the first
+/// counts.
+pub fn global_norm(rank: &Rank, params: &[Param], schedule: &Schedule) -> Result<f64> {
+    let counts = |param: &&Param| {
+        param.placement.counts(rank.coord) && (schedule.shard_optimizer || rank.coord.data == 0)
+    };
     let owned = params
         .iter()
-        .filter(|param| param.placement.counts(rank.coord))
-        .map(|param| sum_of_squares(&param.gradient))
+        .filter(counts)
+        .map(|param| {
+            let own = owned(param.gradient.len(), rank, schedule);
+            sum_of_squares(&param.gradient[own])
+        })
         .sum();
     let mut total: f64 = owned;
     for axis in [Axis::X, Axis::Y, Axis::Z, Axis::Data] {

@@ -6,6 +6,8 @@ mod adamw;
 mod clip;
 mod rate;
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 pub use adamw::{AdamW, Update};
@@ -14,6 +16,10 @@ pub use rate::{Decay, RateSchedule};
 
 use crate::error::Result;
 use crate::param::Param;
+use crate::pool::Buffer;
+use crate::rank::Rank;
+use crate::reduction::owned;
+use crate::schedule::Schedule;
 
 /// Which optimizer, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,14 +40,19 @@ impl Optimizer {
         }
     }
 
-    /// Fresh state for `params`.
-    pub fn state(&self, params: &[Param]) -> State {
-        let zeros = |param: &Param| match self {
-            Self::AdamW(_) => Moments {
-                first: vec![0.0; param.weight.len()],
-                second: vec![0.0; param.weight.len()],
-            },
-            Self::Sgd => Moments::default(),
+    /// Fresh state for the parts of `params` that this rank updates.
+    pub fn state(&self, params: &[Param], rank: &Rank, schedule: &Schedule) -> State {
+        let zeros = |param: &Param| {
+            let owned = owned(param.weight.len(), rank, schedule);
+            let len = match self {
+                Self::AdamW(_) => owned.len(),
+                Self::Sgd => 0,
+            };
+            Moments {
+                first: rank.pool.zeros(len),
+                second: rank.pool.zeros(len),
+                owned,
+            }
         };
         State {
             updates: 0,
@@ -49,8 +60,8 @@ impl Optimizer {
         }
     }
 
-    /// Updates every weight from its gradient times `factor` and counts the update in `state`, which was made for the
-    /// same parameters in the same order.
+    /// Updates every owned weight from its gradient times `factor` and counts the update in `state`, which was made for
+    /// the same parameters in the same order.
     pub fn update(&self, params: &mut [Param], state: &mut State, rate: f64, factor: f32) {
         state.updates += 1;
         let update = Update {
@@ -59,18 +70,20 @@ impl Optimizer {
             factor,
         };
         for (param, moments) in params.iter_mut().zip(&mut state.moments) {
+            let weight = &mut param.weight[moments.owned.clone()];
+            let gradient = &param.gradient[moments.owned.clone()];
             match self {
                 Self::AdamW(adamw) => adamw.update(
-                    &mut param.weight,
+                    weight,
                     &mut moments.first,
                     &mut moments.second,
-                    &param.gradient,
+                    gradient,
                     &update,
                     param.decays || adamw.decay_norms,
                 ),
                 Self::Sgd => {
                     let rate = rate as f32;
-                    for (weight, gradient) in param.weight.iter_mut().zip(&param.gradient) {
+                    for (weight, gradient) in weight.iter_mut().zip(gradient) {
                         *weight -= rate * (gradient * factor);
                     }
                 }
@@ -80,19 +93,21 @@ impl Optimizer {
 }
 
 /// An optimizer's memory.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct State {
     /// Updates made; a step without any kept target makes none.
     pub updates: u64,
-    /// One per parameter, in the model's order; empty vectors under [`Optimizer::Sgd`].
+    /// One per parameter, in the model's order; no values under [`Optimizer::Sgd`].
     pub moments: Vec<Moments>,
 }
 
-/// Running means of one parameter's shard, as long as its weight.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Running means of the part of one parameter's shard that this rank updates.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
-    /// m: mean of gradients.
-    pub first: Vec<f32>,
-    /// v: mean of squared gradients.
-    pub second: Vec<f32>,
+    /// The part: all of the shard, or the rank's share along Data if the optimizer is sharded.
+    pub owned: Range<usize>,
+    /// m: mean of gradients, `[owned]`.
+    pub first: Buffer,
+    /// v: mean of squared gradients, `[owned]`.
+    pub second: Buffer,
 }

@@ -2,7 +2,8 @@
 
 use axmem_trainer::engine::evaluate;
 use axmem_trainer::{
-    Error, Grid, Kind, Llama, Param, Rank, Recompute, Row, StepRecord, TrainConfig, launch,
+    Error, Grid, Kind, Llama, Param, Rank, Recompute, Row, Schedule, StepRecord, TrainConfig,
+    launch,
 };
 
 use crate::tiny::{
@@ -187,7 +188,10 @@ fn recomputation_changes_nothing() {
     let rows = rows("recompute", &[12, 7, 9]);
     let kept = one_step(&Grid::single(), &settings(), &rows);
     let again = TrainConfig {
-        recompute: Recompute::Block,
+        schedule: Schedule {
+            recompute: Recompute::Block,
+            ..Schedule::default()
+        },
         ..settings()
     };
     let recomputed = one_step(&Grid::single(), &again, &rows);
@@ -239,7 +243,7 @@ fn a_loss_that_is_not_finite_stops_before_the_update() {
             Box::new(|row, column| if row == column { f32::NAN } else { 1.0 })
         };
         let llama = Llama::from_values(&config(), rank, huge)?;
-        let mut trainer = axmem_trainer::Trainer::new(llama, settings())?;
+        let mut trainer = axmem_trainer::Trainer::new(rank, llama, settings())?;
         let error = trainer.step(rank, &rows("nan", &[6]), 1e-3).unwrap_err();
         assert!(
             matches!(

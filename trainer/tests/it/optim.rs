@@ -4,7 +4,7 @@ use axmem_trainer::launch;
 use axmem_trainer::optim::{
     AdamW, Decay, Optimizer, RateSchedule, Update, clip_factor, global_norm, sum_of_squares,
 };
-use axmem_trainer::{Grid, Param, Placement, Recompute};
+use axmem_trainer::{Grid, Param, Placement, Schedule};
 
 use crate::fixture::{self, Fixture, relative_error};
 use crate::tiny::whole;
@@ -76,14 +76,12 @@ fn schedules_without_warmup_or_decay() {
 }
 
 /// Parameters of a toy model: a matrix and a gain, both with a gradient of known norm.
-fn params(grid: &Grid, rank: &axmem_trainer::Rank) -> Vec<Param> {
+fn params(rank: &axmem_trainer::Rank) -> Vec<Param> {
     let mut params = vec![
-        Param::new("w", [6, 4], Placement::NORMAL, grid, rank.coord, |r, c| {
+        Param::new("w", [6, 4], Placement::NORMAL, rank, |r, c| {
             (r * 4 + c) as f32
         }),
-        Param::new("g", [1, 4], Placement::HIDDEN, grid, rank.coord, |_, c| {
-            c as f32
-        }),
+        Param::new("g", [1, 4], Placement::HIDDEN, rank, |_, c| c as f32),
     ];
     for param in &mut params {
         param.gradient.clone_from(&param.weight);
@@ -103,7 +101,10 @@ fn p01_each_element_counts_once_in_the_norm_on_every_grid() {
         (4, 1, 3, 1),
     ] {
         let grid = Grid::new(x, y, z, data);
-        let norms = launch::threads(&grid, |rank| global_norm(rank, &params(&grid, rank))).unwrap();
+        let norms = launch::threads(&grid, |rank| {
+            global_norm(rank, &params(rank), &Schedule::default())
+        })
+        .unwrap();
         for norm in norms {
             assert!((norm - expected).abs() < 1e-12 * expected, "{grid}: {norm}");
         }
@@ -115,11 +116,11 @@ fn p03_after_the_clip_the_norm_is_the_largest_allowed() {
     // Plain gradient descent at rate 1 moves the weights by exactly the clipped gradient.
     let grid = Grid::single();
     launch::threads(&grid, |rank| {
-        let mut params = params(&grid, rank);
-        let norm = global_norm(rank, &params)?;
+        let mut params = params(rank);
+        let norm = global_norm(rank, &params, &Schedule::default())?;
         assert!(norm > 10.0);
-        let before: Vec<Vec<f32>> = params.iter().map(|param| param.weight.clone()).collect();
-        let mut state = Optimizer::Sgd.state(&params);
+        let before: Vec<Vec<f32>> = params.iter().map(|param| param.weight.to_vec()).collect();
+        let mut state = Optimizer::Sgd.state(&params, rank, &Schedule::default());
         let factor = clip_factor(norm, Some(1.0));
         Optimizer::Sgd.update(&mut params, &mut state, 1.0, factor);
         let moved: f64 = params
@@ -175,7 +176,7 @@ fn gains_and_biases_decay_only_when_asked() {
     let grid = Grid::single();
     launch::threads(&grid, |rank| {
         for decay_norms in [false, true] {
-            let mut params = params(&grid, rank);
+            let mut params = params(rank);
             for param in &mut params {
                 param.gradient.fill(0.0);
             }
@@ -183,7 +184,7 @@ fn gains_and_biases_decay_only_when_asked() {
                 decay_norms,
                 ..ADAMW
             });
-            let mut state = optimizer.state(&params);
+            let mut state = optimizer.state(&params, rank, &Schedule::default());
             optimizer.update(&mut params, &mut state, 0.5, 1.0);
             assert_eq!(params[0].weight[1], 0.95);
             assert_eq!(params[1].weight[1], if decay_norms { 0.95 } else { 1.0 });
@@ -223,11 +224,12 @@ fn ten_steps_equal_pytorch(name: &str, grid: &Grid) {
         let mut llama = fixture.model(rank)?;
         let batch = fixture.batch();
         let inverse_count = 1.0 / batch.keep.iter().filter(|kept| **kept).count() as f64;
-        let mut state = optimizer.state(llama.params());
+        let mut state = optimizer.state(llama.params(), rank, &Schedule::default());
         for step in 0..10 {
             llama.zero_gradients();
-            let sum = llama.loss_and_gradients(rank, &batch, inverse_count, Recompute::None)?;
-            let norm = global_norm(rank, llama.params())?;
+            let sum =
+                llama.loss_and_gradients(rank, &batch, inverse_count, &Schedule::default())?;
+            let norm = global_norm(rank, llama.params(), &Schedule::default())?;
             let off = |value: f64, expected: f32| (value / f64::from(expected) - 1.0).abs();
             assert!(
                 off(sum * inverse_count, losses[step]) < 1e-5,

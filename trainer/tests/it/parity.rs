@@ -1,6 +1,6 @@
 //! The engine against `PyTorch`: logits, loss and every gradient of tiny Llamas from fixtures.
 
-use axmem_trainer::{Grid, Recompute, launch};
+use axmem_trainer::{Grid, Recompute, Schedule, launch};
 
 use crate::fixture::{Fixture, documents, relative_error};
 
@@ -49,13 +49,17 @@ fn gradients_equal_pytorch(name: &str, grid: &Grid, recompute: Recompute, chunk:
     let whole = fixture.batch();
     let count = whole.keep.iter().filter(|&&keep| keep).count() as f64;
     // Rows are split over Z and Data: here the first rank of these axes takes all of them, the others none.
+    let schedule = Schedule {
+        recompute,
+        ..Schedule::default()
+    };
     let shards = launch::threads(grid, |rank| {
         let batch = match (rank.coord.z, rank.coord.data) {
             (0, 0) => whole.clone(),
             _ => axmem_trainer::Batch::default(),
         };
         let mut model = fixture.model(rank)?.with_loss_chunk_rows(chunk);
-        let loss = model.loss_and_gradients(rank, &batch, 1.0 / count, recompute)?;
+        let loss = model.loss_and_gradients(rank, &batch, 1.0 / count, &schedule)?;
         Ok((loss, model.params().to_vec()))
     })
     .expect(name);
@@ -76,7 +80,7 @@ fn gradients_equal_pytorch(name: &str, grid: &Grid, recompute: Recompute, chunk:
         let mut gradient = vec![0.0; expected.len()];
         for (_, params) in &shards {
             let param = &params[index];
-            let coord_counts = param.block.flat.clone().zip(&param.gradient);
+            let coord_counts = param.block.flat.clone().zip(param.gradient.iter());
             for (position, value) in coord_counts {
                 if position >= param.block.shape[0] * param.block.shape[1] {
                     continue;

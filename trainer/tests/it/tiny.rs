@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axmem_trainer::random::Stream;
 use axmem_trainer::{
-    AdamW, Goldfish, Hash, Llama, ModelConfig, Optimizer, Param, Rank, Recompute, Result, Row,
-    TrainConfig, Trainer,
+    AdamW, Buffer, Goldfish, Hash, Llama, ModelConfig, Optimizer, Param, Rank, Result, Row,
+    Schedule, TrainConfig, Trainer,
 };
 
 /// A model with grouped-query attention and a tied head.
@@ -38,7 +38,7 @@ pub(crate) fn settings() -> TrainConfig {
         }),
         clip: Some(1.0),
         micro_batch: 2,
-        recompute: Recompute::None,
+        schedule: Schedule::default(),
         goldfish: None,
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn goldfish_settings(h: usize) -> TrainConfig {
 
 /// A trainer of the tiny model at step 0.
 pub(crate) fn trainer(rank: &Rank, settings: TrainConfig) -> Result<Trainer> {
-    Trainer::new(Llama::initialise(&config(), rank, 1)?, settings)
+    Trainer::new(rank, Llama::initialise(&config(), rank, 1)?, settings)
 }
 
 /// Ids of a document of `len` tokens.
@@ -77,13 +77,13 @@ pub(crate) fn rows(name: &str, lengths: &[usize]) -> Vec<Row> {
 pub(crate) type Tensors = BTreeMap<String, Vec<f32>>;
 
 /// Whole tensors from every rank's shards: `pick` chooses weights or gradients.
-pub(crate) fn whole(params_by_rank: &[Vec<Param>], pick: impl Fn(&Param) -> &Vec<f32>) -> Tensors {
+pub(crate) fn whole(params_by_rank: &[Vec<Param>], pick: impl Fn(&Param) -> &Buffer) -> Tensors {
     let mut tensors = Tensors::new();
     for param in params_by_rank.iter().flatten() {
         let values = tensors
             .entry(param.name.clone())
             .or_insert_with(|| vec![f32::NAN; param.shape[0] * param.shape[1]]);
-        for (position, value) in param.block.flat.clone().zip(pick(param)) {
+        for (position, value) in param.block.flat.clone().zip(pick(param).iter()) {
             if let Some((row, column)) = param.block.element(position) {
                 values[row * param.shape[1] + column] = *value;
             }
