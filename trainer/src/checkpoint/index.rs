@@ -178,6 +178,15 @@ impl Index {
         ))
     }
 
+    /// The records of each tensor.
+    pub(crate) fn by_tensor(&self) -> BTreeMap<&str, Vec<&Record>> {
+        let mut records: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+        for record in &self.records {
+            records.entry(&record.tensor).or_default().push(record);
+        }
+        records
+    }
+
     /// Checks that exactly the tensors `expected` (name and shape) are stored, each element once.
     pub fn check_tensors<'a>(
         &self,
@@ -195,7 +204,9 @@ impl Index {
         let mut known = BTreeSet::new();
         let mut missing = Vec::new();
         for (name, shape) in expected {
-            known.insert(name);
+            if !known.insert(name) {
+                continue;
+            }
             let Some(pieces) = pieces.get(name) else {
                 missing.push(name);
                 continue;

@@ -6,20 +6,25 @@
 //! checkpoint is whole or not there, and the one before it stays until then.
 
 mod data;
+mod export;
 mod index;
 mod record;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use export::{Export, ExportDtype, Exported, export};
 pub use index::{Description, Index, Part, Record};
 pub use record::{Overlap, Piece, covering_fault, real_runs};
 
+use self::data::PartReader;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::grid::Axis;
 use crate::llama::Llama;
 use crate::param::{Block, Param};
 use crate::rank::Rank;
@@ -133,20 +138,47 @@ pub fn save(
     shards: &[Shard<'_>],
 ) -> Result<()> {
     let partial = files::beside(folder, "partial");
-    if rank.is_first() {
+    on_first(rank, folder, || {
+        if folder.is_file() {
+            return Err(Error::write(folder)(ErrorKind::NotADirectory.into()));
+        }
         restore(folder)?;
         files::remove_dir_all(&partial)?;
-        files::create_dir_all(&partial)?;
-    }
-    rank.barrier()?;
+        files::create_dir_all(&partial)
+    })?;
     let file = partial.join(format!("rank-{:05}.safetensors", rank.index));
-    data::write(&file, fields, shards)?;
-    rank.barrier()?;
-    if rank.is_first() {
+    together(rank, folder, data::write(&file, fields, shards))?;
+    on_first(rank, folder, || {
         write_index(&partial, description, fields)?;
-        install(&partial, folder)?;
+        install(&partial, folder)
+    })
+}
+
+/// What the first rank does to a checkpoint while the others wait. Collective.
+fn on_first(rank: &Rank, folder: &Path, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let outcome = if rank.is_first() { work() } else { Ok(()) };
+    together(rank, folder, outcome)
+}
+
+/// The outcome of this rank; if it is good but another's is not, an error that names the other. So all ranks go on, or none
+/// does. Collective.
+fn together<T>(rank: &Rank, folder: &Path, outcome: Result<T>) -> Result<T> {
+    let mut failed = match outcome {
+        Ok(_) => 0,
+        Err(_) => 1 + rank.index as u64,
+    };
+    for axis in Axis::DEFAULT_ORDER {
+        let all = rank.group(axis).all_gather_words(&[failed])?;
+        failed = all.into_iter().flatten().max().unwrap_or(0);
     }
-    rank.barrier()
+    let value = outcome?;
+    match failed {
+        0 => Ok(value),
+        other => Err(Error::Rank {
+            rank: other as usize - 1,
+            message: format!("could not write its part of {}", folder.display()),
+        }),
+    }
 }
 
 /// Saves the weights of `llama` alone, as the start of trainings with any optimizer. Collective.
@@ -158,7 +190,7 @@ pub fn save_weights(rank: &Rank, folder: &Path, llama: &Llama) -> Result<()> {
             name: &param.name,
             shape: param.shape,
             block: &param.block,
-            owned: param.placement.counts(rank.coord),
+            owned: param.placement.counts(rank.coord) && rank.coord.data == 0,
             fields: vec![&param.weight[..]],
         })
         .collect();
@@ -211,7 +243,8 @@ fn restore(folder: &Path) -> Result<()> {
 }
 
 /// Loads a checkpoint of `model`, written on any grid, into this rank's targets. Collective. Every tensor must be covered
-/// exactly once, and every piece that is read must have the hash in the index.
+/// exactly once, and every piece that is read must have the hash in the index. Pieces are streamed: beside the targets no more
+/// than a chunk of them is in memory. After an error the targets hold anything.
 pub fn load(
     rank: &Rank,
     folder: &Path,
@@ -234,12 +267,10 @@ pub fn load(
         folder,
         targets.iter().map(|target| (target.name, target.shape)),
     )?;
-    let mut records: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
-    for record in &index.records {
-        records.entry(&record.tensor).or_default().push(record);
-    }
+    let records = index.by_tensor();
+    let mut buffer = Vec::new();
     for target in targets {
-        fill(folder, target, &records[target.name])?;
+        fill(folder, target, &records[target.name], &mut buffer)?;
     }
     Ok(index)
 }
@@ -264,43 +295,22 @@ pub fn load_weights(
 }
 
 /// Fills one target from the records of its tensor.
-fn fill(folder: &Path, target: &mut Target<'_>, records: &[&Record]) -> Result<()> {
+fn fill(
+    folder: &Path,
+    target: &mut Target<'_>,
+    records: &[&Record],
+    buffer: &mut Vec<u8>,
+) -> Result<()> {
     let piece = Piece::of(target.block);
-    let runs = real_runs(target.block);
     for (field, values) in &mut target.fields {
-        let mut real = vec![0.0; piece.len()];
+        values.fill(0.0);
         for record in records {
-            let overlaps = record.piece.overlaps(&piece);
-            if overlaps.is_empty() {
+            if record.piece.overlaps(&piece).next().is_none() {
                 continue;
             }
-            let path = folder.join(&record.file);
-            let Some(part) = record.parts.iter().find(|part| part.field == *field) else {
-                return Err(Error::checkpoint(
-                    &path,
-                    format!(
-                        "holds no field `{}`; it was written without optimizer state",
-                        field.name()
-                    ),
-                ));
-            };
-            let what = format!("field `{}` of {}", field.name(), target.name);
-            let mut file = files::open(&path)?;
-            let bytes = data::read(&mut file, &path, part, record.piece.len(), &what)?;
-            for overlap in overlaps {
-                let from = &bytes[4 * overlap.from..4 * (overlap.from + overlap.len)];
-                let to = &mut real[overlap.to..overlap.to + overlap.len];
-                for (value, bytes) in to.iter_mut().zip(from.as_chunks::<4>().0) {
-                    *value = f32::from_le_bytes(*bytes);
-                }
-            }
-        }
-        values.fill(0.0);
-        let mut next = 0;
-        for run in &runs {
-            let len = run.len();
-            values[run.clone()].copy_from_slice(&real[next..next + len]);
-            next += len;
+            let mut reader = PartReader::open(folder, record, *field)?;
+            reader.scatter(target.block, values, buffer)?;
+            reader.finish()?;
         }
     }
     Ok(())

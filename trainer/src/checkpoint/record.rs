@@ -85,25 +85,39 @@ impl Piece {
         meet(&self.rows, &other.rows) && meet(&self.columns, &other.columns)
     }
 
-    /// The elements of `self` that are in `other`, as runs in the order of `self`.
-    pub fn overlaps(&self, other: &Self) -> Vec<Overlap> {
-        let mut overlaps = Vec::new();
-        if self.is_empty() || other.is_empty() || !self.blocks_meet(other) {
-            return overlaps;
-        }
-        let [first, last] = [self.row_of(self.flat.start), self.row_of(self.flat.end - 1)];
-        for row in first.max(other.rows.start)..(last + 1).min(other.rows.end) {
+    /// The piece cut into pieces of at most `len` elements, in order.
+    pub fn chunks(&self, len: usize) -> impl Iterator<Item = Self> {
+        self.flat.clone().step_by(len).map(move |start| Self {
+            flat: start..(start + len).min(self.flat.end),
+            ..self.clone()
+        })
+    }
+
+    /// The elements of `self` that are in `other`, as runs in the order of `self`; each lies in one row of the matrix.
+    pub fn overlaps(&self, other: &Self) -> impl Iterator<Item = Overlap> {
+        let rows = if self.blocks_meet(other) {
+            let (own, theirs) = (self.touched_rows(), other.touched_rows());
+            own.start.max(theirs.start)..own.end.min(theirs.end)
+        } else {
+            0..0
+        };
+        rows.filter_map(|row| {
             let (own, theirs) = (self.columns_at(row), other.columns_at(row));
             let columns = own.start.max(theirs.start)..own.end.min(theirs.end);
-            if !columns.is_empty() {
-                overlaps.push(Overlap {
-                    from: self.place(row, columns.start),
-                    to: other.place(row, columns.start),
-                    len: columns.len(),
-                });
-            }
+            (!columns.is_empty()).then(|| Overlap {
+                from: self.place(row, columns.start),
+                to: other.place(row, columns.start),
+                len: columns.len(),
+            })
+        })
+    }
+
+    /// The matrix rows that the piece has elements of.
+    fn touched_rows(&self) -> Range<usize> {
+        if self.is_empty() {
+            return 0..0;
         }
-        overlaps
+        self.row_of(self.flat.start)..self.row_of(self.flat.end - 1) + 1
     }
 
     /// The matrix row of a position in the block.
@@ -146,6 +160,13 @@ pub fn real_runs(block: &Block) -> Vec<Range<usize>> {
         position = row_start + width;
     }
     runs
+}
+
+/// The position in a rank's shard, padding counted, of an element that has place `place` in [`Piece::of`] the block.
+pub(crate) fn padded(block: &Block, place: usize) -> usize {
+    let columns = block.columns.len();
+    let real = Piece::of(block).flat.start + place;
+    real / columns * block.shape[1] + real % columns - block.flat.start
 }
 
 /// Says why pieces do not cover a matrix of `shape` exactly once, or nothing if they do.
@@ -227,7 +248,7 @@ fn describe(piece: &Piece) -> String {
 mod tests {
     use super::*;
     use crate::grid::Grid;
-    use crate::param::{Param, Placement};
+    use crate::param::Placement;
     use proptest::prelude::*;
 
     const PLACEMENTS: [Placement; 4] = [
@@ -241,16 +262,16 @@ mod tests {
     fn shards(shape: [usize; 2], placement: Placement, grid: &Grid) -> Vec<(Piece, Vec<f32>)> {
         (0..grid.ranks())
             .map(|rank| grid.coord(rank))
-            .filter(|&coord| placement.counts(coord))
+            .filter(|&coord| coord.data == 0 && placement.counts(coord))
             .map(|coord| {
-                let param = Param::new("w", shape, placement, grid, coord, |r, c| {
-                    (r * shape[1] + c + 1) as f32
-                });
-                let values = real_runs(&param.block)
+                let block = placement.block(shape, grid, coord);
+                let values = real_runs(&block)
                     .into_iter()
-                    .flat_map(|run| param.weight[run].to_vec())
+                    .flatten()
+                    .filter_map(|at| block.element(block.flat.start + at))
+                    .map(|(row, column)| (row * shape[1] + column + 1) as f32)
                     .collect();
-                (Piece::of(&param.block), values)
+                (Piece::of(&block), values)
             })
             .collect()
     }
