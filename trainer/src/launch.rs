@@ -1,11 +1,19 @@
 //! Starts the ranks of a grid and hands each its communicators.
 
+mod environment;
+#[cfg(feature = "mpi")]
+mod mpi;
+
 use std::time::Duration;
 
 use crate::comm::{Links, World};
 use crate::error::{Error, Result};
 use crate::grid::Grid;
 use crate::rank::Rank;
+
+pub use environment::{Launched, Launcher, launched};
+#[cfg(feature = "mpi")]
+pub use mpi::{Mpi, MpiSettings, Reduce};
 
 /// How long a rank waits for the others before it names them, unless set otherwise.
 pub const TIMEOUT: Duration = Duration::from_mins(10);
@@ -31,7 +39,7 @@ impl Default for Threads {
 impl Threads {
     /// Runs `work` on every rank of `grid`, each a thread of this process, and gives the results in rank order.
     ///
-    /// The ranks share the cores: each has as many threads for its kernels as come to it, and at least its own.
+    /// The ranks share the cores equally; each runs its kernels on its share of threads, and at least on its own.
     /// The first error of a rank stops the others and is returned; errors that merely say "another rank failed" are not.
     pub fn run<T: Send>(
         &self,
@@ -50,10 +58,11 @@ impl Threads {
                 .map(|index| {
                     let (world, work) = (&world, &work);
                     scope.spawn(move || {
-                        let outcome = own_kernel_threads(share)
-                            .and_then(|()| work(&Rank::on_threads(grid, index, world)));
+                        let _panicking = FailsOnPanic { world, rank: index };
+                        let outcome = own_kernel_threads(index, share)
+                            .and_then(|_kernels| work(&Rank::on_threads(grid, index, world)));
                         if outcome.is_err() {
-                            world.fail();
+                            world.fail(index);
                         }
                         outcome
                     })
@@ -64,7 +73,6 @@ impl Threads {
                 .enumerate()
                 .map(|(rank, handle)| {
                     handle.join().unwrap_or_else(|_| {
-                        world.fail();
                         Err(Error::Rank {
                             rank,
                             message: "panicked; this is a bug in axmem, please report it".into(),
@@ -73,7 +81,7 @@ impl Threads {
                 })
                 .collect()
         });
-        first_cause(outcomes)
+        first_cause(outcomes, world.failed())
     }
 }
 
@@ -82,28 +90,45 @@ pub fn threads<T: Send>(grid: &Grid, work: impl Fn(&Rank) -> Result<T> + Sync) -
     Threads::default().run(grid, work)
 }
 
-/// Gives the calling thread kernels of its own on `threads` threads, itself among them. Results do not depend on the number.
-fn own_kernel_threads(threads: usize) -> Result<()> {
+/// Gives the calling thread kernels of its own on `threads` threads, itself among them, as long as the result lives. Results
+/// of kernels do not depend on the number.
+fn own_kernel_threads(rank: usize, threads: usize) -> Result<rayon::ThreadPool> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .use_current_thread()
         .build()
-        .map(drop)
         .map_err(|error| Error::Rank {
-            rank: 0,
+            rank,
             message: format!("cannot start {threads} threads for kernels: {error}"),
         })
 }
 
-/// All results, or the error that came first in cause: one that is not about another rank, if there is any.
-fn first_cause<T>(outcomes: Vec<Result<T>>) -> Result<Vec<T>> {
+/// Says that a rank has failed when its thread unwinds, so that the others do not wait for it.
+struct FailsOnPanic<'a> {
+    world: &'a World,
+    rank: usize,
+}
+
+impl Drop for FailsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.world.fail(self.rank);
+        }
+    }
+}
+
+/// All results, or the error that came first in cause: one that is not about another rank, if there is any; else that of
+/// the rank that `failed` first.
+fn first_cause<T>(outcomes: Vec<Result<T>>, failed: Option<usize>) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(outcomes.len());
     let mut consequence = None;
-    for outcome in outcomes {
+    for (rank, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
             Ok(result) => results.push(result),
             Err(error @ Error::Rank { .. }) => {
-                consequence.get_or_insert(error);
+                if failed == Some(rank) {
+                    consequence = Some(error);
+                }
             }
             Err(cause) => return Err(cause),
         }

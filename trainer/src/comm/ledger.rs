@@ -67,8 +67,7 @@ pub struct Entry {
     pub calls: u64,
     /// Bytes of the buffers handed over by this rank.
     pub buffer_bytes: u64,
-    /// Bytes that a ring sends from each rank, on buffers padded to a multiple of the group: with n bytes in a buffer
-    /// and p ranks, 2n(p-1)/p for an all-reduce, n(p-1)/p for a reduce-scatter, n(p-1) for an all-gather.
+    /// Bytes that a ring sends from each rank (see [`Collective::ring_bytes`]).
     pub ring_bytes: u64,
     /// Seconds between start and completion, summed over calls that may overlap each other.
     pub seconds: f64,
@@ -101,13 +100,10 @@ impl Ledger {
 
     fn started(&self, line: Line, traffic: Traffic, size: usize, bytes: usize) {
         let (size, bytes) = (size as u64, bytes as u64);
-        let share = bytes.div_ceil(size).next_multiple_of(4); // elements are never cut
-        let ring_bytes = (size - 1)
-            * match traffic {
-                Traffic::Tensor(Collective::AllReduceSum | Collective::AllReduceMax) => 2 * share,
-                Traffic::Tensor(Collective::ReduceScatterSum) => share,
-                Traffic::Tensor(Collective::AllGather) | Traffic::Words => bytes,
-            };
+        let ring_bytes = match traffic {
+            Traffic::Tensor(collective) => collective.ring_bytes(bytes, size),
+            Traffic::Words => (size - 1) * bytes,
+        };
         let mut entries = self.entries();
         let entry = entries.entry((line, traffic)).or_default();
         entry.calls += 1;

@@ -6,10 +6,15 @@
 //! Every back end adds in rank order and moves what a ring would move, so results do not depend on the back end; a
 //! [`Ledger`] counts calls, bytes and the time that nobody computed meanwhile.
 
+mod agreement;
 mod alone;
 mod ledger;
+#[cfg(feature = "mpi")]
+pub(crate) mod mpi;
+mod sum;
 mod thread;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +40,22 @@ pub enum Collective {
     AllGather,
     /// Elementwise sum, added in rank order; rank i gets the i-th of `size` equal parts.
     ReduceScatterSum,
+}
+
+impl Collective {
+    /// Bytes that a ring of `size` ranks sends from each, of a buffer of `bytes` that is padded to a multiple of the group:
+    /// 2n(p-1)/p for an all-reduce, n(p-1)/p for a reduce-scatter, n(p-1) for an all-gather.
+    pub fn ring_bytes(self, bytes: u64, size: u64) -> u64 {
+        let share = bytes
+            .div_ceil(size)
+            .next_multiple_of(size_of::<f32>() as u64);
+        (size - 1)
+            * match self {
+                Self::AllReduceSum | Self::AllReduceMax => 2 * share,
+                Self::ReduceScatterSum => share,
+                Self::AllGather => bytes,
+            }
+    }
 }
 
 impl std::fmt::Display for Collective {
@@ -125,4 +146,9 @@ impl std::fmt::Debug for Pending {
 /// A collective that the ranks of a group do not agree on, or that some never reached.
 fn disagreement(rank: usize, message: String) -> Error {
     Error::Rank { rank, message }
+}
+
+/// The data behind a mutex; they stay consistent even if a holder panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,28 +4,26 @@
 //! while it adds and copies. A [`Link`] makes a group as slow as a network.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Alone, Collective, Communicator, Completed, Line, Pending, disagreement};
+use super::agreement::{Brought, Call};
+use super::sum::{BLOCK, merge};
+use super::{Alone, Collective, Communicator, Completed, Line, Pending, disagreement, lock};
 use crate::error::Result;
 use crate::grid::{Axis, Grid};
 use crate::pool::{Buffer, Pool};
 
 /// How often a waiting rank looks whether another one has failed.
 const POLL: Duration = Duration::from_millis(50);
-/// Elements that the progress thread adds before it writes them to every rank's buffer.
-const BLOCK: usize = 1 << 12;
 
 /// The speed of a network that the threads imitate, in wall-clock time. Each group has its own: one message at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bytes per second that a rank sends, by the volumes of a ring ([`super::Entry::ring_bytes`]).
+    /// Bytes per second that a rank sends, by the volumes of a ring ([`Collective::ring_bytes`]).
     pub bandwidth: f64,
-    /// Time that every collective takes besides.
+    /// Time that every collective of tensors takes besides.
     pub latency: Duration,
 }
 
@@ -57,12 +55,16 @@ impl Links {
 #[derive(Clone, Debug)]
 pub(crate) struct World(Arc<Shared>);
 
+/// A group's line and ranks.
+type Key = (Line, Vec<usize>);
+
 #[derive(Debug)]
 struct Shared {
-    groups: Mutex<HashMap<(Line, Vec<usize>), Arc<Group>>>,
+    groups: Mutex<HashMap<Key, Arc<Group>>>,
     links: Links,
     timeout: Duration,
-    failed: AtomicBool,
+    /// The rank that failed first.
+    failed: OnceLock<usize>,
     progress: Sender<Job>,
 }
 
@@ -78,7 +80,7 @@ impl World {
             groups: Mutex::default(),
             links,
             timeout,
-            failed: AtomicBool::new(false),
+            failed: OnceLock::new(),
             progress,
         }))
     }
@@ -124,9 +126,14 @@ impl World {
         })
     }
 
-    /// Frees the ranks that wait for one that has failed.
-    pub(crate) fn fail(&self) {
-        self.0.failed.store(true, Ordering::SeqCst);
+    /// Frees the ranks that wait, since `rank` has failed.
+    pub(crate) fn fail(&self, rank: usize) {
+        let _ = self.0.failed.set(rank); // only the first counts
+    }
+
+    /// The rank that failed first.
+    pub(crate) fn failed(&self) -> Option<usize> {
+        self.0.failed.get().copied()
     }
 }
 
@@ -178,32 +185,34 @@ struct Job {
 
 impl Load {
     /// What must be equal on all ranks of the group.
-    fn describe(&self) -> String {
+    fn brought(&self) -> Brought {
         match self {
-            Self::Tensor(collective, data, _) => {
-                format!("{collective} of {} f32", data.len())
-            }
-            Self::Words(words) => format!("all-gather of {} words", words.len()),
+            Self::Tensor(collective, data, _) => Brought::Tensor(*collective, data.len()),
+            Self::Words(words) => Brought::Words(words.len()),
         }
     }
 }
 
 impl Group {
+    fn call(&self, sequence: u64) -> Call<'_> {
+        Call {
+            line: Some(self.line),
+            ranks: &self.ranks,
+            sequence,
+        }
+    }
+
     /// When a collective that can begin now has been delivered.
     fn due(&self, load: &Load) -> Instant {
         let now = Instant::now();
         let (Some(link), Load::Tensor(collective, data, _)) = (self.link, load) else {
             return now;
         };
-        let (size, bytes) = (self.ranks.len() as f64, size_of_val(&data[..]) as f64);
-        let ring = match collective {
-            Collective::AllReduceSum | Collective::AllReduceMax => 2.0 * bytes / size,
-            Collective::ReduceScatterSum => bytes / size,
-            Collective::AllGather => bytes,
-        } * (size - 1.0);
+        let bytes = collective.ring_bytes(size_of_val(&data[..]) as u64, self.ranks.len() as u64);
         let mut busy_until = lock(&self.busy_until);
-        *busy_until =
-            now.max(*busy_until) + link.latency + Duration::from_secs_f64(ring / link.bandwidth);
+        *busy_until = now.max(*busy_until)
+            + link.latency
+            + Duration::from_secs_f64(bytes as f64 / link.bandwidth);
         *busy_until
     }
 }
@@ -211,10 +220,12 @@ impl Group {
 impl Job {
     /// Computes every rank's result and hands it over.
     fn complete(mut self) {
-        if let Some(error) = self.disagreement() {
+        let call = self.group.call(self.sequence);
+        let brought: Vec<Brought> = self.parts.iter().map(|part| part.load.brought()).collect();
+        if let Some((rank, message)) = call.mismatch(&brought) {
             for part in &self.parts {
                 // A rank that has given up needs no result.
-                let _ = part.done.send(Err(disagreement(error.0, error.1.clone())));
+                let _ = part.done.send(Err(disagreement(rank, message.clone())));
             }
             return;
         }
@@ -233,6 +244,7 @@ impl Job {
             return;
         }
         combine(&mut self.parts);
+        let at = self.due.max(Instant::now());
         for part in self.parts {
             if let Load::Tensor(_, input, output) = part.load {
                 let (output, input) = match output {
@@ -242,27 +254,11 @@ impl Job {
                 let arrival = Arrival::Tensor {
                     output,
                     _input: input,
-                    due: self.due,
+                    due: at,
                 };
                 let _ = part.done.send(Ok(arrival));
             }
         }
-    }
-
-    /// The rank that brought something else than most, and what to say of it.
-    fn disagreement(&self) -> Option<(usize, String)> {
-        let all: Vec<String> = self.parts.iter().map(|part| part.load.describe()).collect();
-        let votes = |what: &String| all.iter().filter(|other| *other == what).count();
-        let usual = all.iter().max_by_key(|what| votes(what))?;
-        let odd = all.iter().rposition(|what| what != usual)?;
-        let other = all.iter().position(|what| what == usual)?;
-        Some((
-            self.group.ranks[odd],
-            format!(
-                "brought an {} to collective {} along {}, where rank {} brought an {usual}",
-                all[odd], self.sequence, self.group.line, self.group.ranks[other]
-            ),
-        ))
     }
 }
 
@@ -278,17 +274,18 @@ fn combine(parts: &mut [Part]) {
             outputs.push(output);
         }
     }
-    let merge = match kind {
-        Collective::AllReduceMax => f32::max,
-        _ => |a: f32, b: f32| a + b,
-    };
     match kind {
         Collective::AllReduceSum | Collective::AllReduceMax => {
             for start in (0..inputs[0].len()).step_by(BLOCK) {
                 let range = start..(start + BLOCK).min(inputs[0].len());
                 let mut sum = [0.0; BLOCK];
                 let sum = &mut sum[..range.len()];
-                fold(sum, &inputs, range.clone(), merge);
+                sum.copy_from_slice(&inputs[0][range.clone()]);
+                merge(
+                    kind,
+                    sum,
+                    &inputs[1..].iter().map(|input| &input[range.clone()]),
+                );
                 for data in &mut inputs {
                     data[range.clone()].copy_from_slice(sum);
                 }
@@ -304,24 +301,14 @@ fn combine(parts: &mut [Part]) {
         }
         Collective::ReduceScatterSum => {
             for (place, output) in outputs.into_iter().flatten().enumerate() {
-                let share = output.len();
-                fold(output, &inputs, place * share..(place + 1) * share, merge);
+                let range = place * output.len()..(place + 1) * output.len();
+                output.copy_from_slice(&inputs[0][range.clone()]);
+                merge(
+                    kind,
+                    output,
+                    &inputs[1..].iter().map(|input| &input[range.clone()]),
+                );
             }
-        }
-    }
-}
-
-/// `sum[i] = merge` over the inputs, in rank order, of the element `range.start + i`.
-fn fold(
-    sum: &mut [f32],
-    inputs: &[&mut Buffer],
-    range: Range<usize>,
-    merge: impl Fn(f32, f32) -> f32,
-) {
-    sum.copy_from_slice(&inputs[0][range.clone()]);
-    for input in &inputs[1..] {
-        for (sum, value) in sum.iter_mut().zip(&input[range.clone()]) {
-            *sum = merge(*sum, *value);
         }
     }
 }
@@ -344,7 +331,7 @@ impl ThreadCommunicator {
             *next += 1;
             *next
         };
-        let what = load.describe();
+        let brought = load.brought();
         let (done, arrival) = channel();
         let mut meetings = lock(&self.group.meetings);
         let parts = meetings
@@ -373,7 +360,7 @@ impl ThreadCommunicator {
             group: Arc::clone(&self.group),
             place: self.place,
             sequence,
-            what,
+            brought,
             arrival,
         }
     }
@@ -385,7 +372,7 @@ struct Ticket {
     group: Arc<Group>,
     place: usize,
     sequence: u64,
-    what: String,
+    brought: Brought,
     arrival: Receiver<Result<Arrival>>,
 }
 
@@ -398,7 +385,7 @@ impl Ticket {
                 Err(RecvTimeoutError::Disconnected) => return Err(self.stopped()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if self.world.0.failed.load(Ordering::SeqCst) {
+            if self.world.failed().is_some() {
                 return Err(self.stopped());
             }
             let timeout = self.world.0.timeout;
@@ -424,15 +411,12 @@ impl Ticket {
             .filter(|(part, _)| part.is_none())
             .map(|(_, rank)| *rank)
             .collect();
-        disagreement(
+        self.group.call(self.sequence).timed_out(
             self.group.ranks[self.place],
-            format!(
-                "waited {} s in collective {} along {} ({}) for ranks {missing:?}, which never started it",
-                timeout.as_secs_f64(),
-                self.sequence,
-                self.group.line,
-                self.what
-            ),
+            self.brought,
+            timeout,
+            &missing,
+            &[],
         )
     }
 }
@@ -482,10 +466,6 @@ impl Communicator for ThreadCommunicator {
             .world
             .join(Line::Replicas, ranks, self.place - first, &self.pool))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
