@@ -6,9 +6,12 @@ use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::certify;
 use crate::events::{self, Events, Style};
 use crate::experiment;
+use crate::export::{self, Dtype, Layout};
 use crate::plan::Stage;
+use crate::ranks::{self, Ranks};
 use crate::run::{self, Request};
 use crate::store::Store;
 
@@ -22,8 +25,8 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 2 usage or configuration, 3 input data or a damaged artefact, 4 model or
-checkpoint, 5 disk, memory or another resource, 6 a number that is not finite, 7 a rank or a
-collective, 130 interrupted.";
+checkpoint, 5 disk, memory or another resource, 6 a number that is not finite or a certificate
+that fails, 7 a rank or a collective, 130 interrupted.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -34,6 +37,23 @@ Examples:
 
 A run that was interrupted goes on where it was; a second run does nothing but print where the
 report is. A changed setting repeats exactly what depends on it.";
+
+const CERTIFY_EXAMPLES: &str = "\
+Examples:
+  axmem certify experiments/quickstart.yaml --set 'grid={x: 2, z: 2}'
+  mpirun -n 8 axmem certify experiments/quickstart.yaml --set 'grid={x: 2, y: 2, z: 2}'
+
+Writes certificate.json into the folder of the study in the store, where its report finds it. A
+difference above its limit ends with exit code 6.";
+
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  axmem export runs/train-v1/KEY --to hf model
+  axmem export runs/train-v1/KEY --to hf model --dtype bf16 --shard-mb 2000
+
+RUN is an artefact of the stages weights, warmup or train (`axmem train FILE` prints the folder of
+each arm and trial), or a checkpoint. DIR is new or empty, and gets config.json, the weights, and
+the tokenizer of the study if it is still in the store.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -64,6 +84,18 @@ enum Command {
     /// Write the report of a study; stages that were done are not repeated
     #[command(after_help = "Example:\n  axmem report experiments/quickstart.yaml")]
     Report(Study),
+    /// Train a small copy of the model on the grid and on one rank, and compare
+    #[command(after_help = CERTIFY_EXAMPLES)]
+    Certify {
+        #[command(flatten)]
+        study: Study,
+        /// Steps of each training
+        #[arg(long, value_name = "K", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+        steps: u64,
+    },
+    /// Write the weights of a run in the layout of other programs
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export(Export),
     /// Print the completion script of a shell
     #[command(
         after_help = "Example:\n  axmem completions bash > ~/.local/share/bash-completion/completions/axmem"
@@ -72,6 +104,17 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+impl Command {
+    /// Whether all processes of a launcher have a part in it.
+    fn on_ranks(&self) -> bool {
+        match self {
+            Self::Run { dry_run, .. } => !dry_run,
+            Self::Plan(_) | Self::Export(_) | Self::Completions { .. } => false,
+            _ => true,
+        }
+    }
 }
 
 // What every command about a study takes; a doc comment would replace that of the command.
@@ -90,23 +133,83 @@ struct Study {
     json: bool,
 }
 
+// What `export` takes; a doc comment would replace that of the command.
+#[derive(Debug, Args)]
+struct Export {
+    /// Folder of an artefact that holds weights, or of a checkpoint
+    run: PathBuf,
+    /// The layout
+    #[arg(long, value_enum, default_value_t)]
+    to: Layout,
+    /// The folder that is written, new or empty
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Type of the values
+    #[arg(long, value_enum, default_value_t)]
+    dtype: Dtype,
+    /// Size of one file of weights, at most, in megabytes (10^6 bytes)
+    #[arg(long, value_name = "MB", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
+    shard_mb: u64,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Export {
+    fn run(self) -> Result<()> {
+        let request = export::Request {
+            run: self.run,
+            to: self.to,
+            folder: self.folder,
+            dtype: self.dtype,
+            shard_bytes: self.shard_mb.saturating_mul(1_000_000),
+        };
+        export::run(&request, &Events::new(Style::choose(self.json)))
+    }
+}
+
 impl Study {
-    fn request(&self, until: Stage) -> Result<(Request, Events)> {
-        let request = Request {
+    fn request(&self, until: Stage) -> Result<Request> {
+        Ok(Request {
             experiment: experiment::load(&self.file, &self.sets)?,
             store: Store::new(&self.store),
             until,
-        };
-        Ok((request, Events::new(Style::choose(self.json))))
+        })
     }
 
     fn run(&self, until: Stage) -> Result<()> {
-        let (request, events) = self.request(until)?;
-        run::run(request, &events)
+        let mut request = self.request(until).map_err(ranks::refuse)?;
+        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let events = Events::new(self.style(&ranks));
+        run::run(request, &ranks, &events).map_err(|error| ranks.fail(error))
+    }
+
+    fn certify(&self, steps: u64) -> Result<()> {
+        let Request {
+            experiment, store, ..
+        } = self.request(Stage::Weights).map_err(ranks::refuse)?;
+        let mut request = certify::Request {
+            experiment,
+            store,
+            steps,
+        };
+        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let events = Events::new(self.style(&ranks));
+        certify::run(&request, &ranks, &events).map_err(|error| ranks.fail(error))
+    }
+
+    /// The first process tells for all.
+    fn style(&self, ranks: &Ranks) -> Style {
+        if ranks.is_first() {
+            Style::choose(self.json)
+        } else {
+            Style::Silent
+        }
     }
 
     fn show(&self) -> Result<()> {
-        let (request, _) = self.request(Stage::Report)?;
+        let mut request = self.request(Stage::Report)?;
+        request.experiment.grid.fill(ranks::started());
         run::show(request, self.json)
     }
 }
@@ -117,7 +220,15 @@ impl Study {
 /// Whatever goes wrong; [`crate::exit::code`] gives its exit code. Wrong arguments end the
 /// process with exit code 2.
 pub fn run() -> Result<()> {
-    match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) if ranks::after_the_first() == 0 => error.exit(),
+        Err(error) => std::process::exit(error.exit_code()),
+    };
+    if ranks::process() > 0 && !command.on_ranks() {
+        return Ok(());
+    }
+    match command {
         Command::Run {
             study,
             dry_run: true,
@@ -132,6 +243,8 @@ pub fn run() -> Result<()> {
         Command::Train(study) => study.run(Stage::Train),
         Command::Score(study) => study.run(Stage::Score),
         Command::Estimate(study) => study.run(Stage::Estimate),
+        Command::Certify { study, steps } => study.certify(steps),
+        Command::Export(export) => export.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "axmem", &mut script);

@@ -22,6 +22,8 @@ pub enum Style {
     Lines,
     /// One JSON object a line on the standard output.
     Json,
+    /// Nothing: another process tells.
+    Silent,
 }
 
 impl Style {
@@ -65,6 +67,11 @@ impl Events {
         }
     }
 
+    /// Whether events are for machines.
+    pub fn is_json(&self) -> bool {
+        self.style == Style::Json
+    }
+
     /// One event with its fields, for machines, and its sentence, for people.
     pub fn tell(&self, event: &str, fields: Value, sentence: &str) {
         match self.style {
@@ -75,6 +82,7 @@ impl Events {
                 }
                 print(&line.to_string());
             }
+            Style::Silent => {}
             Style::Bars | Style::Lines => {
                 let current = self.current();
                 match current.as_ref().and_then(|current| current.bar.as_ref()) {
@@ -124,7 +132,7 @@ impl Events {
             bar.set_message(format!("{} {note}", current.unit));
             return;
         }
-        if current.shown.elapsed() < LINE_EVERY {
+        if self.style == Style::Silent || current.shown.elapsed() < LINE_EVERY {
             return;
         }
         current.shown = Instant::now();

@@ -8,7 +8,7 @@
 //! | 3 | input data, or a damaged artefact |
 //! | 4 | model, tokenizer or checkpoint |
 //! | 5 | disk, memory or another resource |
-//! | 6 | a number that is not finite |
+//! | 6 | a number that is not finite, or a grid that fails its certificate |
 //! | 7 | a rank or a collective |
 //! | 130 | interrupted |
 
@@ -25,7 +25,7 @@ pub enum Kind {
     Model = 4,
     /// Disk, memory or another resource is exhausted or not writable.
     Resources = 5,
-    /// A loss or gradient that is not finite, or scorers that disagree.
+    /// A loss or gradient that is not finite, or scorers or grids that disagree.
     Numerical = 6,
     /// A rank or a collective failed.
     Rank = 7,

@@ -3,19 +3,22 @@
 //! ```text
 //! main -> cli -> run -> stages/train -> trainer's launch, engine, llama, layers, comm
 //!          |      |
-//!   experiment  plan, store, events            report
+//!   experiment  plan, store, events, ranks     report
 //! ```
 //!
 //! This crate owns the command line, the experiment file, the plan, the store and the report. It
 //! touches no tensors and has no formula of statistics: those are the other crates' work, and the
 //! adapters in [`stages`] only open inputs, call them, and write outputs.
 
+pub mod certify;
 pub mod cli;
 pub mod digest;
 pub mod events;
 pub mod exit;
 pub mod experiment;
+pub mod export;
 pub mod plan;
+pub mod ranks;
 pub mod report;
 pub mod run;
 pub mod stages;

@@ -2,18 +2,19 @@
 
 use std::process::ExitCode;
 
+use axmem::{cli, exit, ranks};
+
 fn main() -> ExitCode {
-    match axmem::cli::run() {
+    match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write;
-            // Nobody is left to be told if the standard error is closed.
-            let _ = writeln!(
-                std::io::stderr(),
-                "error: {}",
-                axmem::exit::sentence(&error)
-            );
-            ExitCode::from(axmem::exit::code(&error))
+            // Of several processes that did not get as far as to be ranks, the first one tells. Nobody is left to be
+            // told if the standard error is closed.
+            if ranks::after_the_first() == 0 {
+                let _ = writeln!(std::io::stderr(), "error: {}", exit::sentence(&error));
+            }
+            ExitCode::from(exit::code(&error))
         }
     }
 }

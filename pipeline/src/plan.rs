@@ -9,9 +9,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::digest::digest;
-use crate::experiment::{
-    Arm, Dtype, Experiment, Goldfish, GridChoice, MaskOn, Time, TokenizerChoice, Weights,
-};
+use crate::experiment::{Arm, Dtype, Experiment, Goldfish, MaskOn, Time, TokenizerChoice, Weights};
 
 /// A kind of work. The order is that of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +65,14 @@ impl Stage {
             Self::Estimate => "estimate",
             Self::Report => "report",
         }
+    }
+
+    /// Whether its work is that of all ranks of the grid.
+    pub fn on_ranks(self) -> bool {
+        matches!(
+            self,
+            Self::Weights | Self::Score | Self::Warmup | Self::Train
+        )
     }
 
     /// Raised when the meaning of the stage's output changes.
@@ -356,12 +362,12 @@ impl Builder<'_> {
     }
 
     fn grid(&mut self, model: usize, initial: &[Held]) -> usize {
-        let settings = json!({ "grid": self.experiment.grid });
-        let does = match &self.experiment.grid {
-            GridChoice::Auto => "one rank, unless a launcher says more".to_owned(),
-            GridChoice::Sizes(sizes) => {
-                format!("({}, {}, {}, {})", sizes.x, sizes.y, sizes.z, sizes.data)
-            }
+        let layout = &self.experiment.grid;
+        let settings = layout.hashed();
+        let does = match layout.grid.ranks() {
+            1 if layout.auto => "one rank, unless a launcher says more".to_owned(),
+            1 => "one rank".to_owned(),
+            ranks => format!("{ranks} ranks as {} (x, y, z, data)", layout.grid),
         };
         let subject = Subject {
             model: Some(model),
@@ -513,7 +519,10 @@ impl Builder<'_> {
             experiment.analysis.level, experiment.analysis.resamples
         );
         let estimate = self.push(Stage::Estimate, Subject::default(), settings, inputs, does);
-        let settings = json!({ "name": experiment.name });
+        let settings = match &experiment.certificate {
+            None => json!({ "name": experiment.name }),
+            Some(hash) => json!({ "name": experiment.name, "certificate": hash }),
+        };
         let mut inputs = vec![corpus, estimate];
         inputs.extend(self.nodes[estimate].inputs.clone());
         inputs.extend((0..estimate).filter(|&node| {

@@ -1,18 +1,21 @@
 //! Runs a plan: each stage is found in the store, gone on with, or made.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::files;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::certify;
 use crate::events::{Events, print};
-use crate::experiment::{Experiment, GridChoice, Text, TokenizerChoice};
+use crate::experiment::{Experiment, Text, TokenizerChoice};
 use crate::plan::{self, Node, Plan, Stage};
-use crate::stages::{self, Context};
-use crate::store::{self, Manifest, PARTIAL, Store};
+use crate::ranks::Ranks;
+use crate::stages::{self, Context, engine};
+use crate::store::{self, Lock, Manifest, PARTIAL, RanksRecord, Store};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -25,39 +28,44 @@ pub struct Request {
     pub until: Stage,
 }
 
-/// Runs all stages that the wanted one needs.
+/// Runs all stages that the wanted one needs. Every process of a run calls it: the first looks, locks, prints and
+/// writes, and the others take part in the stages that run on ranks.
 ///
 /// # Errors
 /// The first stage that fails; what was finished before stays in the store.
-pub fn run(mut request: Request, events: &Events) -> Result<()> {
-    fill_contents(&mut request)?;
+pub fn run(mut request: Request, ranks: &Ranks, events: &Events) -> Result<()> {
+    let contents = ranks.lead(|| Contents::read(&request))?;
+    contents.fill(&mut request.experiment);
     let plan = Plan::new(&request.experiment);
     let wanted = plan.needed_for(request.until);
     let mut runner = Runner {
         request: &request,
         plan: &plan,
+        ranks,
         events,
         verified: HashSet::new(),
         made: 0,
     };
-    runner.check_before_start(&wanted)?;
+    ranks.lead(|| runner.check_before_start(&wanted))?;
     for &index in &wanted {
         runner.stage(index)?;
     }
     let made = runner.made;
-    if request.until == Stage::Report {
-        return finish(&request, &plan, events, made);
-    }
-    for &index in wanted
-        .iter()
-        .filter(|&&index| plan.nodes[index].stage == request.until)
-    {
-        let node = &plan.nodes[index];
-        let folder = folder(&request.store, node);
-        let fields = json!({ "stage": node.to_string(), "folder": folder });
-        events.tell("artefact", fields, &format!("{node}: {}", folder.display()));
-    }
-    Ok(())
+    ranks.lead(|| {
+        if request.until == Stage::Report {
+            return finish(&request, &plan, events, made);
+        }
+        for &index in wanted
+            .iter()
+            .filter(|&&index| plan.nodes[index].stage == request.until)
+        {
+            let node = &plan.nodes[index];
+            let folder = folder(&request.store, node);
+            let fields = json!({ "stage": node.to_string(), "folder": folder });
+            events.tell("artefact", fields, &format!("{node}: {}", folder.display()));
+        }
+        Ok(())
+    })
 }
 
 /// Prints the plan with the state of every stage; makes nothing.
@@ -65,7 +73,7 @@ pub fn run(mut request: Request, events: &Events) -> Result<()> {
 /// # Errors
 /// An unreadable local source or a damaged manifest.
 pub fn show(mut request: Request, as_json: bool) -> Result<()> {
-    fill_contents(&mut request)?;
+    Contents::read(&request)?.fill(&mut request.experiment);
     let plan = Plan::new(&request.experiment);
     if !as_json {
         print(&format!(
@@ -107,34 +115,52 @@ pub fn folder(store: &Store, node: &Node) -> PathBuf {
     store.folder(node.stage.name(), node.stage.version(), &node.key)
 }
 
-/// Local inputs are part of the keys by their content, so that changed bytes are noticed and
-/// rewritten equal bytes are not.
-fn fill_contents(request: &mut Request) -> Result<()> {
-    let store = &request.store;
-    let experiment = &mut request.experiment;
-    let texts = [
-        Some(&mut experiment.corpus),
-        experiment.background.text.as_mut(),
-    ];
-    for text in texts.into_iter().flatten() {
-        fill_text(store, text)?;
-    }
-    if let TokenizerChoice::File { path, content } = &mut experiment.tokenizer {
-        *content = Some(store.content(path.as_ref())?);
-    }
-    Ok(())
+/// What the keys need of files: hashes of local inputs, so that changed bytes are noticed and
+/// rewritten equal bytes are not, and of the certificate that the report shows.
+#[derive(Serialize, Deserialize)]
+struct Contents {
+    corpus: Option<String>,
+    background: Option<String>,
+    tokenizer: Option<String>,
+    certificate: Option<String>,
 }
 
-fn fill_text(store: &Store, text: &mut Text) -> Result<()> {
-    if let Some(path) = text.local() {
-        text.content = Some(store.content(&path)?);
+impl Contents {
+    fn read(request: &Request) -> Result<Self> {
+        let (store, experiment) = (&request.store, &request.experiment);
+        let of_text = |text: &Text| text.local().map(|path| store.content(&path)).transpose();
+        let background = experiment.background.text.as_ref();
+        let certificate = certify::path(store, experiment);
+        Ok(Self {
+            corpus: of_text(&experiment.corpus)?,
+            background: background.map(of_text).transpose()?.flatten(),
+            tokenizer: match &experiment.tokenizer {
+                TokenizerChoice::File { path, .. } => Some(store.content(path.as_ref())?),
+                TokenizerChoice::Bpe { .. } | TokenizerChoice::Published => None,
+            },
+            certificate: certificate
+                .exists()
+                .then(|| files::sha256_file(&certificate))
+                .transpose()?,
+        })
     }
-    Ok(())
+
+    fn fill(self, experiment: &mut Experiment) {
+        experiment.corpus.content = self.corpus;
+        if let Some(text) = &mut experiment.background.text {
+            text.content = self.background;
+        }
+        if let TokenizerChoice::File { content, .. } = &mut experiment.tokenizer {
+            *content = self.tokenizer;
+        }
+        experiment.certificate = self.certificate;
+    }
 }
 
 struct Runner<'a> {
     request: &'a Request,
     plan: &'a Plan,
+    ranks: &'a Ranks,
     events: &'a Events,
     /// Artefacts whose content was read and compared by this process, or made by it.
     verified: HashSet<usize>,
@@ -160,17 +186,55 @@ impl Runner<'_> {
     }
 
     fn stage(&mut self, index: usize) -> Result<()> {
-        let node = &self.plan.nodes[index];
-        let store = &self.request.store;
-        let folder = folder(store, node);
-        let fields =
-            |state: &str| json!({ "stage": node.to_string(), "key": node.key, "state": state });
-        if store.find(&folder)?.is_some() {
-            self.events
-                .tell("stage", fields("found"), &format!("{node}: done before"));
+        let (plan, ranks) = (self.plan, self.ranks);
+        let node = &plan.nodes[index];
+        let folder = folder(&self.request.store, node);
+        // Held by the first process until the artefact is complete.
+        let mut lock = None;
+        if !ranks.lead(|| {
+            lock = self.begin(node, &folder)?;
+            Ok(lock.is_some())
+        })? {
             return Ok(());
         }
-        let _lock = store.lock(&node.key, &mut |holder| {
+        let started = Instant::now();
+        let context = Context {
+            experiment: &self.request.experiment,
+            plan,
+            node,
+            folder: &folder,
+            store: &self.request.store,
+            ranks,
+            events: self.events,
+        };
+        let work = || {
+            let outcome = stages::run(&context);
+            self.events.end();
+            outcome.with_context(|| format!("stage {node}"))
+        };
+        let sealed = if node.stage.on_ranks() {
+            work()?
+        } else {
+            ranks.lead(work)?
+        };
+        ranks.lead(|| self.end(index, started.elapsed().as_secs_f64(), sealed))?;
+        self.made += 1;
+        Ok(())
+    }
+
+    /// The right to make an artefact that is not there yet, with its folder ready and its inputs checked.
+    fn begin(&mut self, node: &Node, folder: &Path) -> Result<Option<Lock>> {
+        let store = &self.request.store;
+        let found = |sentence: &str| {
+            let fields = json!({ "stage": node.to_string(), "key": node.key, "state": "found" });
+            self.events
+                .tell("stage", fields, &format!("{node}: {sentence}"));
+        };
+        if store.find(folder)?.is_some() {
+            found("done before");
+            return Ok(None);
+        }
+        let lock = store.lock(&node.key, &mut |holder| {
             let sentence = format!("{node}: waiting for {holder}, which makes it now");
             self.events.tell(
                 "waiting",
@@ -178,44 +242,31 @@ impl Runner<'_> {
                 &sentence,
             );
         })?;
-        if store.find(&folder)?.is_some() {
-            self.events.tell(
-                "stage",
-                fields("found"),
-                &format!("{node}: done by another process"),
-            );
-            return Ok(());
+        if store.find(folder)?.is_some() {
+            found("done by another process");
+            return Ok(None);
         }
         for &input in &node.inputs {
             if self.verified.insert(input) {
                 store.verify(&self.folder(input))?;
             }
         }
-        store.begin(&folder)?;
-        self.events.tell(
-            "stage",
-            fields("started"),
-            &format!("{node}: {}", node.does),
-        );
-        let started = Instant::now();
-        let context = Context {
-            experiment: &self.request.experiment,
-            plan: self.plan,
-            node,
-            folder: &folder,
-            store,
-            events: self.events,
-        };
-        let outcome = stages::run(&context);
-        self.events.end();
-        let sealed = outcome.with_context(|| format!("stage {node}"))?;
+        store.begin(folder)?;
+        let fields = json!({ "stage": node.to_string(), "key": node.key, "state": "started" });
+        self.events
+            .tell("stage", fields, &format!("{node}: {}", node.does));
+        Ok(Some(lock))
+    }
+
+    /// Checks the inputs again and declares the artefact complete.
+    fn end(&mut self, index: usize, seconds: f64, sealed: Value) -> Result<()> {
+        let node = &self.plan.nodes[index];
+        let store = &self.request.store;
         for &input in &node.inputs {
             store.find(&self.folder(input))?;
         }
-        let seconds = started.elapsed().as_secs_f64();
-        store.finish(&folder, self.manifest(node, seconds, sealed))?;
+        store.finish(&self.folder(index), self.manifest(node, seconds, sealed))?;
         self.verified.insert(index);
-        self.made += 1;
         let done = json!({
             "stage": node.to_string(), "key": node.key, "state": "done", "seconds": seconds,
         });
@@ -230,6 +281,7 @@ impl Runner<'_> {
 
     fn manifest(&self, node: &Node, seconds: f64, sealed: Value) -> Manifest {
         let experiment = &self.request.experiment;
+        let grid = &experiment.grid.grid;
         let input = |&index: &usize| {
             let node = &self.plan.nodes[index];
             (node.stage.name().to_owned(), node.key.clone())
@@ -244,10 +296,13 @@ impl Runner<'_> {
             files: std::collections::BTreeMap::new(),
             program: env!("AXMEM_VERSION").to_owned(),
             seed: experiment.seed,
-            grid: match &experiment.grid {
-                GridChoice::Auto => [1; 4],
-                GridChoice::Sizes(sizes) => [sizes.x, sizes.y, sizes.z, sizes.data],
-            },
+            grid: [grid.x, grid.y, grid.z, grid.data],
+            ranks: node.stage.on_ranks().then(|| RanksRecord {
+                back_end: self.ranks.back_end().to_owned(),
+                processes: self.ranks.processes(),
+                order: grid.order,
+                schedule: engine::schedule(experiment),
+            }),
             dtype: plan::dtype(experiment, node).name().to_owned(),
             host: store::host(),
             seconds,

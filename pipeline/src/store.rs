@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axmem_datasets::{files, source};
+use axmem_trainer::{Axis, Schedule};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -55,6 +56,10 @@ pub struct Manifest {
     pub seed: u64,
     /// Sizes of the grid (x, y, z, data).
     pub grid: [usize; 4],
+    /// How the stage ran on that grid, if it runs on ranks; of several attempts the last. The table
+    /// `timings` has the grid of every step.
+    #[serde(default)]
+    pub ranks: Option<RanksRecord>,
     /// Compute type.
     pub dtype: String,
     /// Machine.
@@ -65,6 +70,19 @@ pub struct Manifest {
     pub peak_memory_bytes: u64,
     /// What was promised before the results were known; not part of the key.
     pub sealed: Value,
+}
+
+/// How the ranks of a stage were laid out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RanksRecord {
+    /// `thread` or `mpi`.
+    pub back_end: String,
+    /// Number of processes.
+    pub processes: usize,
+    /// Axes from innermost to outermost.
+    pub order: [Axis; 4],
+    /// How a step ran.
+    pub schedule: Schedule,
 }
 
 /// One file of an artefact.

@@ -9,6 +9,8 @@ use std::fmt;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::grid::GridFile;
+
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -464,64 +466,6 @@ impl Default for Checkpoint {
             every: 100,
             keep: 1,
         }
-    }
-}
-
-/// `grid`: `auto`, or the sizes of the four axes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum GridFile {
-    /// One rank until a launcher says more.
-    #[default]
-    Auto,
-    /// These sizes.
-    Sizes(GridSizes),
-}
-
-/// Sizes of the axes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GridSizes {
-    /// Splits out-features.
-    #[serde(default = "unit")]
-    pub x: usize,
-    /// Splits in-features.
-    #[serde(default = "unit")]
-    pub y: usize,
-    /// Splits rows of the batch and the flat weights.
-    #[serde(default = "unit")]
-    pub z: usize,
-    /// Replicas.
-    #[serde(default = "unit")]
-    pub data: usize,
-}
-
-fn unit() -> usize {
-    1
-}
-
-impl<'de> Deserialize<'de> for GridFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Auto;
-        impl<'de> Visitor<'de> for Auto {
-            type Value = GridFile;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`auto` or a mapping with the keys x, y, z, data")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<GridFile, E> {
-                match text {
-                    "auto" => Ok(GridFile::Auto),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GridFile, A::Error> {
-                let sizes = GridSizes::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(GridFile::Sizes(sizes))
-            }
-        }
-        deserializer.deserialize_any(Auto)
     }
 }
 

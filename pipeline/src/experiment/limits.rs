@@ -46,6 +46,16 @@ pub(super) const ONE_IN: RangeInclusive<u32> = 2..=1_000_000;
 pub(super) const CONTEXT: RangeInclusive<usize> = 1..=65_536;
 /// Ranks along one axis of the grid.
 pub(super) const AXIS: RangeInclusive<usize> = 1..=4_096;
+/// Ranks of a grid.
+pub(super) const RANKS: RangeInclusive<usize> = 1..=1_000_000;
+/// Weights gathered ahead of their use.
+pub(super) const AHEAD: RangeInclusive<usize> = 0..=1_000;
+/// Chunks of the rows of a product.
+pub(super) const CHUNKS: RangeInclusive<usize> = 1..=1_024;
+/// MiB of a bucket of gradients.
+pub(super) const BUCKET: RangeInclusive<usize> = 1..=65_536;
+/// Seconds that ranks wait for each other.
+pub(super) const TIMEOUT: RangeInclusive<u64> = 1..=86_400;
 /// Bootstrap resamples.
 pub(super) const RESAMPLES: RangeInclusive<usize> = 1..=1_000_000;
 /// The confidence level.

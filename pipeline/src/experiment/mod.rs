@@ -6,6 +6,7 @@
 //! hashed. Nothing here fetches, trains or looks into the store.
 
 pub mod file;
+pub mod grid;
 mod limits;
 pub mod resolve;
 pub mod resolved;
@@ -20,7 +21,8 @@ pub use file::{
     AdamW, Analysis, Arm, Bos, Buckets, Compensate, Contrast, Decay, Documents, Dtype, Exposures,
     Goldfish, GoldfishHash, MaskOn, Optimizer, Placement, Prefix, Recompute, Shape, Time, Windows,
 };
-pub use resolved::{Background, Experiment, GridChoice, Model, Text, TokenizerChoice, Weights};
+pub use grid::Layout;
+pub use resolved::{Background, Experiment, Model, Text, TokenizerChoice, Weights};
 
 use crate::exit::Failure;
 use tree::{Node, Problem, Value};

@@ -9,12 +9,13 @@ use axmem_datasets::source::Source;
 
 use super::file::{
     Analysis, AnalysisFile, Arm, BackgroundFile, Bos, Buckets, Documents, Dtype, ExperimentFile,
-    Exposures, Goldfish, GridFile, ModelFile, Optimizer, Prefix, Primary, ScoreFile, Shape,
-    TextFile, Time, TokenizerFile, TrainFile, Windows,
+    Exposures, Goldfish, ModelFile, Optimizer, Prefix, Primary, ScoreFile, Shape, TextFile, Time,
+    TokenizerFile, TrainFile, Windows,
 };
+use super::grid;
 use super::limits::{self, within};
 use super::resolved::{
-    Background, Experiment, GridChoice, Model, Score, Text, TokenizerChoice, Train, Weights,
+    Background, Experiment, Model, Score, Text, TokenizerChoice, Train, Weights,
 };
 use crate::plan::Stage;
 
@@ -56,12 +57,13 @@ pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
         background: background(file.background, &train, &file.buckets, &file.documents)?,
         documents: file.documents,
         buckets: file.buckets,
-        grid: grid(file.grid)?,
+        grid: grid::resolve(file.grid, &model)?,
         strict: file.strict,
         models: vec![model],
         train,
         score,
         analysis,
+        certificate: None,
     })
 }
 
@@ -534,31 +536,6 @@ fn check_optimizer(optimizer: &Optimizer) -> Resolved<()> {
         adamw.weight_decay,
         &limits::DECAY,
     )
-}
-
-fn grid(file: GridFile) -> Resolved<GridChoice> {
-    match file {
-        GridFile::Auto => Ok(GridChoice::Auto),
-        GridFile::Sizes(sizes) => {
-            let axes = [
-                ("x", sizes.x),
-                ("y", sizes.y),
-                ("z", sizes.z),
-                ("data", sizes.data),
-            ];
-            for (axis, size) in axes {
-                within(&format!("grid.{axis}"), size, &limits::AXIS)?;
-            }
-            let ranks = sizes.x * sizes.y * sizes.z * sizes.data;
-            if ranks != 1 {
-                return refuse(
-                    "grid",
-                    format!("a grid of {ranks} ranks is not supported yet; use `auto`"),
-                );
-            }
-            Ok(GridChoice::Sizes(sizes))
-        }
-    }
 }
 
 fn score(file: ScoreFile, documents: &Documents) -> Resolved<Score> {

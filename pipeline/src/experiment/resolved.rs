@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use axmem_datasets::source::Source;
+use axmem_trainer::ModelConfig;
 use serde::Serialize;
 
 use super::file::{
-    Analysis, Arm, Buckets, Checkpoint, Compensate, Documents, Dtype, Goldfish, GridSizes,
-    Optimizer, Placement, Prefix, Rate, Recompute, Shape, Warmup,
+    Analysis, Arm, Buckets, Checkpoint, Compensate, Documents, Dtype, Goldfish, Optimizer,
+    Placement, Prefix, Rate, Recompute, Shape, Warmup,
 };
+use super::grid::Layout;
 
 /// A resolved experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,13 +34,16 @@ pub struct Experiment {
     /// Training.
     pub train: Train,
     /// The layout of the ranks.
-    pub grid: GridChoice,
+    pub grid: Layout,
     /// Whether the grid is part of the keys.
     pub strict: bool,
     /// Probes.
     pub score: Score,
     /// The analysis.
     pub analysis: Analysis,
+    /// Hash of the grid's certificate in the store, if there is one, filled when the plan is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
 }
 
 /// One model.
@@ -144,16 +149,6 @@ pub struct Train {
     pub checkpoint: Checkpoint,
 }
 
-/// The layout of the ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GridChoice {
-    /// (1, 1, n, 1) with the n of the launcher, 1 without one.
-    Auto,
-    /// These sizes.
-    Sizes(GridSizes),
-}
-
 /// Probes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
@@ -183,6 +178,26 @@ impl Text {
         match self.parse() {
             Ok(Source::Local(path)) => Some(path),
             _ => None,
+        }
+    }
+}
+
+impl Shape {
+    /// The model of this shape with a row for each of `vocab` ids.
+    pub fn config(&self, vocab: usize) -> ModelConfig {
+        ModelConfig {
+            vocab,
+            hidden: self.hidden,
+            layers: self.layers,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.hidden / self.heads,
+            ffn: self.ffn,
+            max_positions: self.max_positions,
+            rope_theta: self.rope_theta,
+            norm_eps: self.norm_eps,
+            tied: self.tied,
+            attention_bias: false,
         }
     }
 }

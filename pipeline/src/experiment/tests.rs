@@ -1,5 +1,7 @@
 //! What is accepted, what is refused, and how the refusal reads.
 
+use axmem_trainer::{AttentionSplit, Axis, Overlap};
+
 use super::*;
 
 const SMOKE: &str = include_str!("../../../experiments/smoke.yaml");
@@ -145,6 +147,10 @@ fn no_number_is_too_large_for_a_sentence() {
         "train.arms.1.goldfish.h",
         "grid.x",
         "grid.data",
+        "grid.timeout",
+        "grid.overlap.all_gather",
+        "grid.overlap.row_chunks",
+        "grid.overlap.bucket_mb",
         "score.suffix.0",
         "score.prefix",
         "score.min_prefix",
@@ -273,6 +279,38 @@ fn the_report_cannot_take_the_place_of_the_stores_folders() {
     for name in ["cached", "llama-v2", "train-v1b", "trains-v1"] {
         smoke(&[&format!("name={name}")]).expect(name);
     }
+}
+
+#[test]
+fn every_key_of_the_grid_has_a_default() {
+    let overlap = |grid: &str| {
+        let experiment = smoke(&[&format!("grid={grid}")]).expect(grid);
+        experiment.grid.overlap
+    };
+    let default = Overlap::default();
+    assert_eq!(smoke(&[]).expect("it resolves").grid.overlap, default);
+    for on in [
+        "auto",
+        "{}",
+        "{overlap: true}",
+        "{overlap: {}}",
+        "{overlap: {bucket_mb: 25}}",
+    ] {
+        assert_eq!(overlap(on), default, "{on}");
+    }
+    assert_eq!(overlap("{overlap: false}"), default.off());
+    let ahead = |all_gather| Overlap {
+        all_gather,
+        ..default
+    };
+    assert_eq!(overlap("{overlap: {all_gather: false}}"), ahead(0));
+    assert_eq!(overlap("{overlap: {all_gather: true}}"), ahead(1));
+    assert_eq!(overlap("{overlap: {all_gather: 4}}"), ahead(4));
+    let layout = smoke(&["grid={x: 2, z: 3, order: [data, x, y, z], attention: y_sharded}"]);
+    let layout = layout.expect("it resolves").grid;
+    assert_eq!((layout.grid.ranks(), layout.grid.order[0]), (6, Axis::Data));
+    assert_eq!(layout.attention, AttentionSplit::YSharded);
+    assert!(!layout.auto && !layout.shard_optimizer && layout.timeout == 600);
 }
 
 #[test]

@@ -63,6 +63,10 @@ pub struct Inputs {
     pub scores: Vec<PathBuf>,
     /// Tables `steps` of the warm-up and the training runs.
     pub steps: Vec<PathBuf>,
+    /// Tables `timings` of the same runs.
+    pub timings: Vec<PathBuf>,
+    /// `certificate.json` of the study's grid, if there is one; a JSON file.
+    pub certificate: Option<PathBuf>,
     /// Tables `validation` of held-out loss.
     pub validation: Vec<PathBuf>,
     /// Exposure ledgers, one per training run.

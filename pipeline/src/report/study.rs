@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::Inputs;
 use super::tables::{
-    self, Contrast, Estimate, Exclusion, Exposure, Overlap, Score, Step, TokenRow, Transition,
-    Validation,
+    self, Contrast, Estimate, Exclusion, Exposure, Overlap, Score, Step, Timing, TokenRow,
+    Transition, Validation,
 };
 
 /// The analysis settings the summary is built on.
@@ -40,6 +40,7 @@ pub(super) struct Study {
     pub transitions: Vec<Transition>,
     pub scores: Vec<Score>,
     pub steps: Vec<Step>,
+    pub timings: Vec<Timing>,
     pub validation: Vec<Validation>,
     /// One ledger per training run.
     pub exposures: Vec<Vec<Exposure>>,
@@ -139,6 +140,7 @@ impl Study {
             transitions: tables::transitions(&inputs.transitions)?,
             scores: read_all(&inputs.scores, tables::scores)?,
             steps: read_all(&inputs.steps, tables::steps)?,
+            timings: read_all(&inputs.timings, tables::timings)?,
             validation: read_all(&inputs.validation, tables::validation)?,
             exclusions: match &inputs.exclusions {
                 Some(path) => tables::exclusions(path)?,

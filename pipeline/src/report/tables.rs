@@ -162,6 +162,19 @@ pub(super) struct TokenRow {
     pub reason: String,
 }
 
+/// One row of `timings`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timing {
+    pub grid: String,
+    pub back_end: String,
+    pub seconds: f64,
+    pub exposed_x: f64,
+    pub exposed_y: f64,
+    pub exposed_z: f64,
+    pub exposed_data: f64,
+    pub peak_bytes: u64,
+}
+
 /// One row of `exclusions`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exclusion {
@@ -486,6 +499,23 @@ pub(super) fn steps(path: &Path) -> Result<Vec<Step>> {
             phase: texts,
             step: counts,
             loss: numbers,
+        }
+    ))
+}
+
+/// Reads one table of `timings`.
+pub(super) fn timings(path: &Path) -> Result<Vec<Timing>> {
+    Ok(rows!(
+        Table::open(path)?,
+        Timing {
+            grid: texts,
+            back_end: texts,
+            seconds: numbers,
+            exposed_x: numbers,
+            exposed_y: numbers,
+            exposed_z: numbers,
+            exposed_data: numbers,
+            peak_bytes: counts,
         }
     ))
 }

@@ -4,16 +4,20 @@ use anyhow::{Context as _, Result};
 use axmem_datasets::files;
 use serde_json::json;
 
-use super::Context;
-use crate::experiment::GridChoice;
+use super::{Context, engine};
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
-    let (sizes, reason) = match &context.experiment.grid {
-        GridChoice::Auto => ([1; 4], "auto without a launcher: one rank"),
-        GridChoice::Sizes(sizes) => ([sizes.x, sizes.y, sizes.z, sizes.data], "as set"),
+    let layout = &context.experiment.grid;
+    let reason = match (layout.auto, context.ranks.processes()) {
+        (false, _) => "as set".to_owned(),
+        (true, 1) => "auto without a launcher: one rank".to_owned(),
+        (true, processes) => format!("auto with {processes} processes of a launcher"),
     };
+    let grid = &layout.grid;
     let grid = json!({
-        "x": sizes[0], "y": sizes[1], "z": sizes[2], "data": sizes[3], "reason": reason,
+        "x": grid.x, "y": grid.y, "z": grid.z, "data": grid.data, "order": grid.order,
+        "schedule": engine::schedule(context.experiment), "back_end": context.ranks.back_end(),
+        "processes": context.ranks.processes(), "reason": reason,
     });
     let text = serde_json::to_string_pretty(&grid).context("the grid")?;
     Ok(files::write_atomic(

@@ -5,7 +5,7 @@
 
 mod buckets;
 mod corpus;
-mod engine;
+pub(crate) mod engine;
 mod estimate;
 mod grid;
 mod report;
@@ -19,11 +19,13 @@ pub mod weights;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use axmem_trainer::Rank;
 use serde_json::Value;
 
 use crate::events::Events;
 use crate::experiment::{Arm, Experiment, Model};
 use crate::plan::{Node, Plan, Stage};
+use crate::ranks::Ranks;
 use crate::run;
 use crate::store::Store;
 
@@ -39,6 +41,8 @@ pub struct Context<'a> {
     pub folder: &'a Path,
     /// The store.
     pub store: &'a Store,
+    /// The ranks.
+    pub ranks: &'a Ranks,
     /// Where progress is told.
     pub events: &'a Events,
 }
@@ -56,6 +60,11 @@ impl Context<'_> {
             .input(self.node, stage)
             .expect("the plan gives every stage its inputs");
         self.artefact(index)
+    }
+
+    /// Runs `work` on every rank of the grid; see [`Ranks::run`].
+    fn on_ranks<T: Send>(&self, work: impl Fn(&Rank) -> Result<T> + Sync) -> Result<T> {
+        self.ranks.run(&self.experiment.grid.grid, work)
     }
 
     /// The model this stage is about.
@@ -79,7 +88,8 @@ impl Context<'_> {
     }
 }
 
-/// Does the work of a stage. What it returns is kept in the manifest outside the key.
+/// Does the work of a stage. What it returns is kept in the manifest outside the key. Every process
+/// of a run calls it for a stage that runs on ranks, and the first alone writes.
 ///
 /// # Errors
 /// Those of the other crates, and a full or unwritable disk.

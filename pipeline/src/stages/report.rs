@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::estimate::POWER;
+use crate::certify;
 use crate::experiment::Arm;
 use crate::plan::Stage;
 use crate::report::{self, Artefact, Inputs};
@@ -59,6 +60,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         transitions: estimate.join("transitions.parquet"),
         scores: vec![estimate.join("scores.parquet")],
         steps: tables(&[Stage::Warmup, Stage::Train], "steps.parquet"),
+        timings: tables(&[Stage::Warmup, Stage::Train], "timings.parquet"),
+        certificate: experiment
+            .certificate
+            .is_some()
+            .then(|| certify::path(context.store, experiment)),
         validation: tables(&[Stage::Score], "validation.parquet"),
         exposures: vec![estimate.join("exposures.parquet")],
         documents: Some(context.input(Stage::Corpus).join("documents.parquet")),

@@ -17,7 +17,7 @@ use axmem_datasets::tokenizer::Tokenizer;
 use axmem_datasets::{files, table};
 use axmem_eval::rank_model::RankModel;
 use axmem_eval::{self as eval, Probe, Score, ScoreRow, ScoreSettings};
-use axmem_trainer::{Llama, checkpoint};
+use axmem_trainer::{Llama, Rank, checkpoint};
 use serde_json::json;
 
 use super::weights::CHECKPOINT;
@@ -41,8 +41,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let time = context.node.subject.time.context("a score has a time")?;
     let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
     let settings = settings(context, &tokenizer, &probes)?;
-    let begun = Begun::read(&context.folder.join(PARTIAL))?;
-    let (scores, tolerance) = engine::on_ranks(&experiment.grid, |rank| {
+    let (scores, tolerance) = context.on_ranks(|rank| {
         let mut llama = Llama::initialise(&model, rank, 0)?;
         checkpoint::load_weights(rank, &weights.join(CHECKPOINT), &model, llama.params_mut())?;
         let model = RankModel {
@@ -50,10 +49,13 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             rank,
             ids: tokenizer.vocab_size(),
         };
-        let scored = score(context, &model, &probes, settings.clone(), begun.clone())?;
+        let scored = score(context, &model, &probes, settings.clone())?;
         training::validate(context, rank, &llama, time.name())?;
         Ok(scored)
     })?;
+    if !context.ranks.is_first() {
+        return Ok(());
+    }
 
     let mut levels: HashMap<(&str, u32), u32> = HashMap::new();
     for row in &assignments {
@@ -86,16 +88,16 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
 }
 
 /// Scores the probes that have no score yet, chunk by chunk; each chunk is on disk before the next
-/// begins. Gives all scores, and τ.
+/// begins. Gives all scores, and τ; ranks but the first lack the scores of earlier attempts.
 fn score(
     context: &Context<'_>,
     model: &RankModel<'_>,
     probes: &[Probe],
     mut settings: ScoreSettings,
-    begun: Begun,
 ) -> Result<(Vec<Score>, f32)> {
     let partial = context.folder.join(PARTIAL);
     let first = model.rank.is_first();
+    let begun = Begun::on(model.rank, &partial)?;
     settings.tolerance = match begun.tolerance {
         Some(tolerance) => tolerance,
         None => eval::measure_tolerance(model, probes, &settings)?,
@@ -128,7 +130,6 @@ fn score(
 }
 
 /// What an earlier attempt left in the folder of work in progress.
-#[derive(Clone)]
 struct Begun {
     /// τ, measured before the first chunk: it must be the same for all.
     tolerance: Option<f32>,
@@ -139,6 +140,23 @@ struct Begun {
 }
 
 impl Begun {
+    /// What the first rank finds; the others get the numbers without the scores. Collective.
+    fn on(rank: &Rank, partial: &Path) -> Result<Self> {
+        let mut begun = Self {
+            tolerance: None,
+            chunks: 0,
+            scores: Vec::new(),
+        };
+        if rank.is_first() {
+            begun = Self::read(partial)?;
+        }
+        let tolerance = begun.tolerance.map_or(u64::MAX, |tau| tau.to_bits().into());
+        let tolerance = u32::try_from(rank.agree(tolerance)?);
+        begun.tolerance = tolerance.ok().map(f32::from_bits);
+        begun.chunks = rank.agree(begun.chunks as u64)? as usize;
+        Ok(begun)
+    }
+
     fn read(partial: &Path) -> Result<Self> {
         let path = partial.join(TOLERANCE);
         let mut begun = Self {

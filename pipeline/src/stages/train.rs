@@ -31,7 +31,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     check_schedules(experiment, &assignments, background.len())?;
     let slots = slots(experiment, arm, trial, &assignments, background.len())?;
     let background = &background[used(train)..];
-    table::write(context.folder.join("schedule.parquet"), &slots)?;
+    if context.ranks.is_first() {
+        table::write(context.folder.join("schedule.parquet"), &slots)?;
+    }
     let batches: Vec<&[Slot]> = slots.chunk_by(|a, b| a.step == b.step).collect();
     let documents = documents(context)?;
 
@@ -65,7 +67,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             phase: "train",
             from: context.input(Stage::Warmup),
             goes_on: true,
-            config: engine::config(train, goldfish),
+            config: engine::config(experiment, goldfish),
             steps: batches.len() as u32,
             rows: &|step| batches[step as usize].iter().map(&row).collect(),
             rate: &|step| rate.at(step),

@@ -38,22 +38,30 @@ record!(StepRow as "steps" {
     tokens: u64, rate: f64, grad_norm: f64,
 });
 
-/// How fast one step was.
+/// How fast one step was, on which ranks, as the first of them saw it.
 #[derive(Clone, Debug)]
-struct TimingRow {
-    model: String,
-    arm: String,
-    trial: u32,
-    phase: String,
-    step: u64,
-    seconds: f64,
-    tokens_per_second: f64,
-    flops_per_second: f64,
+pub(super) struct TimingRow {
+    pub(super) model: String,
+    pub(super) arm: String,
+    pub(super) trial: u32,
+    pub(super) phase: String,
+    pub(super) step: u64,
+    pub(super) grid: String,
+    pub(super) back_end: String,
+    pub(super) seconds: f64,
+    pub(super) tokens_per_second: f64,
+    pub(super) flops_per_second: f64,
+    pub(super) exposed_x: f64,
+    pub(super) exposed_y: f64,
+    pub(super) exposed_z: f64,
+    pub(super) exposed_data: f64,
+    pub(super) peak_bytes: u64,
 }
 
 record!(TimingRow as "timings" {
-    model: String, arm: String, trial: u32, phase: String, step: u64, seconds: f64,
-    tokens_per_second: f64, flops_per_second: f64,
+    model: String, arm: String, trial: u32, phase: String, step: u64, grid: String,
+    back_end: String, seconds: f64, tokens_per_second: f64, flops_per_second: f64,
+    exposed_x: f64, exposed_y: f64, exposed_z: f64, exposed_data: f64, peak_bytes: u64,
 });
 
 /// Loss on held-out text.
@@ -92,28 +100,23 @@ pub(super) struct Run<'a> {
 
 /// Makes all steps and writes the checkpoint and the tables `steps` and `timings`.
 pub(super) fn run(context: &Context<'_>, run: &Run<'_>) -> Result<()> {
-    let experiment = context.experiment;
     let model = engine::model_config(&run.from)?;
-    let partial = context.folder.join(PARTIAL);
-    files::create_dir_all(&partial)?;
-    // Looked for before the ranks start, so that all go on from the same one.
-    let begun = match checkpoint::latest(&partial)? {
-        Some((step, folder)) => Some((folder, Records::read(&partial, step)?)),
-        None => None,
-    };
-    engine::on_ranks(&experiment.grid, |rank| {
+    context.on_ranks(|rank| {
         // The values are replaced by those of the checkpoint before anything reads them.
         let mut llama = Llama::initialise(&model, rank, 0)?;
         let from = run.from.join(CHECKPOINT);
         if !run.goes_on {
             checkpoint::load_weights(rank, &from, &model, llama.params_mut())?;
         }
-        let mut trainer = Trainer::new(llama, run.config.clone())?;
+        let mut trainer = Trainer::new(rank, llama, run.config.clone())?;
         if run.goes_on {
             trainer.load(rank, &from)?;
         }
-        steps_of(context, run, rank, &mut trainer, begun.clone())
+        steps_of(context, run, rank, &mut trainer)
     })?;
+    if !context.ranks.is_first() {
+        return Ok(());
+    }
     let config = files::read(run.from.join(CONFIG))?;
     Ok(files::write_atomic(context.folder.join(CONFIG), &config)?)
 }
@@ -123,14 +126,12 @@ fn steps_of(
     run: &Run<'_>,
     rank: &Rank,
     trainer: &mut Trainer,
-    begun: Option<(PathBuf, Records)>,
 ) -> Result<()> {
     let partial = context.folder.join(PARTIAL);
     let first = trainer.step_count();
-    let mut records = Records::default();
-    if let Some((folder, known)) = begun {
-        records = known;
-        trainer.load(rank, &folder)?;
+    let (begun, mut records) = begun(rank, &partial)?;
+    if let Some(step) = begun {
+        trainer.load(rank, &checkpoint::step_folder(&partial, step))?;
     }
     let done = (trainer.step_count() - first) as u32;
     if rank.is_first() {
@@ -172,8 +173,24 @@ fn steps_of(
     Ok(())
 }
 
+/// The step of the newest complete checkpoint of an earlier attempt, which all ranks go on from, and
+/// on the first rank the records until then. Collective.
+fn begun(rank: &Rank, partial: &Path) -> Result<(Option<u64>, Records)> {
+    let mut records = Records::default();
+    let mut found = None;
+    if rank.is_first() {
+        files::create_dir_all(partial)?;
+        if let Some((step, _)) = checkpoint::latest(partial)? {
+            records = Records::read(partial, step)?;
+            found = Some(step);
+        }
+    }
+    let step = rank.agree(found.unwrap_or(u64::MAX))?;
+    Ok(((step < u64::MAX).then_some(step), records))
+}
+
 /// The steps since the start of the run.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Records {
     steps: Vec<StepRow>,
     timings: Vec<TimingRow>,
@@ -190,9 +207,16 @@ impl Records {
             trial,
             phase: phase.to_owned(),
             step: record.step,
+            grid: context.experiment.grid.grid.to_string(),
+            back_end: context.ranks.back_end().to_owned(),
             seconds: record.seconds,
             tokens_per_second: record.tokens as f64 / record.seconds,
             flops_per_second: record.model_flops as f64 / record.seconds,
+            exposed_x: record.exposed.x,
+            exposed_y: record.exposed.y,
+            exposed_z: record.exposed.z,
+            exposed_data: record.exposed.data,
+            peak_bytes: record.peak_bytes,
         });
         self.steps.push(StepRow {
             model,

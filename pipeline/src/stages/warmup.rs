@@ -29,7 +29,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             phase: "warmup",
             from: context.input(Stage::Weights),
             goes_on: false,
-            config: engine::config(settings, goldfish),
+            config: engine::config(context.experiment, goldfish),
             steps: settings.warmup.steps,
             rows: &|step| {
                 let first = step as usize * settings.batch;

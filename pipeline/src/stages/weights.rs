@@ -12,7 +12,6 @@ use axmem_trainer::{Llama, ModelConfig, checkpoint};
 use serde_json::json;
 
 use super::Context;
-use super::engine;
 use crate::digest::digest;
 use crate::exit::Failure;
 use crate::experiment::{Dtype, Experiment, Shape, Weights};
@@ -95,11 +94,14 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     config.validate()?;
     let trial = context.node.subject.trial.unwrap_or(0);
     let seed = init_seed(context.experiment.seed, trial)?;
-    engine::on_ranks(&context.experiment.grid, |rank| {
+    context.on_ranks(|rank| {
         let llama = Llama::initialise(&config, rank, seed)?;
         let folder = context.folder.join(CHECKPOINT);
         Ok(checkpoint::save_weights(rank, &folder, &llama)?)
     })?;
+    if !context.ranks.is_first() {
+        return Ok(());
+    }
     let text = serde_json::to_string_pretty(&config).context("the sizes of the model")?;
     files::write_atomic(context.folder.join(CONFIG), text.as_bytes())?;
     Ok(())
@@ -115,20 +117,7 @@ fn config(shape: &Shape, tokenizer: &Tokenizer) -> Result<ModelConfig> {
              least {ids}, or leave it out"
         )));
     }
-    Ok(ModelConfig {
-        vocab,
-        hidden: shape.hidden,
-        layers: shape.layers,
-        heads: shape.heads,
-        kv_heads: shape.kv_heads,
-        head_dim: shape.hidden / shape.heads,
-        ffn: shape.ffn,
-        max_positions: shape.max_positions,
-        rope_theta: shape.rope_theta,
-        norm_eps: shape.norm_eps,
-        tied: shape.tied,
-        attention_bias: false,
-    })
+    Ok(shape.config(vocab))
 }
 
 /// Trials from random weights differ in their initial weights too.

@@ -107,7 +107,7 @@ fn the_grid_is_in_the_keys_of_all_that_runs_on_it_under_strict_alone() {
             let sets = [format!("strict={strict}"), format!("grid={grid}")];
             Plan::new(&experiment::load(&smoke(), &sets).expect("it resolves"))
         };
-        let (one, two) = (plan("auto"), plan("{z: 1}"));
+        let (one, two) = (plan("auto"), plan("{z: 2}"));
         let changed = one.nodes.iter().zip(&two.nodes);
         let names = changed
             .filter(|(one, two)| one.key != two.key)
@@ -117,4 +117,17 @@ fn the_grid_is_in_the_keys_of_all_that_runs_on_it_under_strict_alone() {
     let all = ["grid", "score", "warmup", "train", "estimate", "report"];
     assert_eq!(stages(true), BTreeSet::from(all));
     assert_eq!(stages(false), BTreeSet::from(["grid", "report"]));
+    let key = |grid: &str| {
+        let sets = ["strict=true".to_owned(), format!("grid={grid}")];
+        let plan = Plan::new(&experiment::load(&smoke(), &sets).expect("it resolves"));
+        plan.nodes.last().expect("a report").key.clone()
+    };
+    assert_eq!(key("{z: 2, timeout: 5}"), key("{z: 2}"));
+    assert_eq!(key("auto"), key("{z: 1}"));
+    for other in [
+        "{z: 2, overlap: {row_chunks: 2}}",
+        "{z: 2, overlap: {bucket_mb: 1}}",
+    ] {
+        assert_ne!(key(other), key("{z: 2}"), "{other}");
+    }
 }

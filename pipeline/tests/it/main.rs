@@ -1,6 +1,8 @@
 //! The command as users have it: the built binary on small studies in folders of their own.
 
 mod background;
+mod export;
+mod grid;
 mod keys;
 mod report;
 mod resume;

@@ -569,6 +569,8 @@ fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
         transitions,
         scores: vec![scores(shape, &tokenizer, &dir.join("scores.parquet"))],
         steps: vec![steps(shape, &dir.join("steps.parquet"))],
+        timings: Vec::new(),
+        certificate: None,
         validation: vec![validation(shape, &dir.join("validation.parquet"))],
         exposures: ledgers(shape, dir),
         documents: Some(documents),

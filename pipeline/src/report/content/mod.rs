@@ -5,6 +5,7 @@
 
 mod documents;
 mod provenance;
+mod ranks;
 mod rates;
 
 use anyhow::Result;
@@ -19,6 +20,7 @@ use crate::report::study::Study;
 
 use documents::{exposures, overlap};
 use provenance::{data, definitions, provenance, settings};
+use ranks::ranks;
 use rates::{contrasts, rates};
 
 /// File of the main figure.
@@ -49,6 +51,7 @@ pub(in crate::report) fn page(inputs: &Inputs, study: &Study) -> Result<Page> {
     exposures(study, &mut blocks);
     data(inputs, study, &mut blocks);
     settings(inputs, &mut blocks)?;
+    ranks(inputs, study, &mut blocks)?;
     provenance(inputs, study, &mut blocks);
     definitions(study, &mut blocks);
     let models: Vec<String> = study
