@@ -2,7 +2,7 @@
 
 use axmem_eval::{LanguageModel as _, Probe, RankModel, Score, greedy, measure_tolerance, score};
 use axmem_trainer::random::Stream;
-use axmem_trainer::{Llama, ModelConfig, Rank};
+use axmem_trainer::{Grid, Llama, ModelConfig, Rank, launch};
 
 use super::toy::{probe, settings};
 
@@ -14,6 +14,16 @@ fn with_model<T>(work: impl FnOnce(RankModel<'_>) -> T) -> T {
 
 /// The model under a tokenizer of `ids` ids.
 fn with_ids<T>(ids: usize, work: impl FnOnce(RankModel<'_>) -> T) -> T {
+    let rank = Rank::single();
+    work(RankModel {
+        llama: &llama(&rank),
+        rank: &rank,
+        ids,
+    })
+}
+
+/// A rank's part of the model.
+fn llama(rank: &Rank) -> Llama {
     let config = ModelConfig {
         vocab: VOCAB,
         hidden: 24,
@@ -28,19 +38,14 @@ fn with_ids<T>(ids: usize, work: impl FnOnce(RankModel<'_>) -> T) -> T {
         tied: false,
         attention_bias: false,
     };
-    let rank = Rank::single();
-    let mut llama = Llama::initialise(&config, &rank, 7).unwrap();
+    let mut llama = Llama::initialise(&config, rank, 7).unwrap();
     // Fresh weights are so small that every context gives nearly the same logits.
     for param in llama.params_mut() {
         if !param.name.contains("norm") {
             param.weight.iter_mut().for_each(|weight| *weight *= 12.0);
         }
     }
-    work(RankModel {
-        llama: &llama,
-        rank: &rank,
-        ids,
-    })
+    llama
 }
 
 /// Prompts of unequal lengths.
@@ -228,6 +233,39 @@ fn g09_teacher_forced_exact_match_is_that_of_free_running_at_any_batch() {
         assert_eq!(exact, [true, true, false, false, true, true, false, false]);
         assert_eq!(by_batch[0][2].1[0], 7);
     });
+}
+
+#[test]
+fn s11_a_model_that_is_split_over_a_grid_scores_as_on_one_rank() {
+    let verdicts = |scores: Vec<Score>| -> Vec<_> {
+        scores
+            .into_iter()
+            .map(|one| (one.exact, one.matched_prefix, one.predicted, one.generated))
+            .collect()
+    };
+    let (documents, settings, expected) = with_model(|model| {
+        let documents = documents(&model);
+        let mut settings = settings(&[12, 5]);
+        settings.tolerance = measure_tolerance(&model, &documents, &settings).unwrap();
+        let scores = score(&model, &documents, &settings).unwrap();
+        assert!(scores.iter().any(|one| one.exact[0]));
+        (documents, settings, verdicts(scores))
+    });
+    // X of 4 has two copies of each key-value head.
+    for [x, y, z, data] in [[2, 2, 2, 1], [4, 1, 1, 2], [1, 2, 2, 1], [4, 2, 1, 1]] {
+        let grid = Grid::new(x, y, z, data);
+        let scores = launch::threads(&grid, |rank| {
+            let model = RankModel {
+                llama: &llama(rank),
+                rank,
+                ids: VOCAB,
+            };
+            Ok(verdicts(score(&model, &documents, &settings).unwrap()))
+        });
+        for (rank, scores) in scores.unwrap().into_iter().enumerate() {
+            assert_eq!(scores, expected, "{grid} rank {rank}");
+        }
+    }
 }
 
 #[test]
