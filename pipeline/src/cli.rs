@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use serde_json::json;
 
 use crate::certify;
 use crate::events::{self, Events, Style};
-use crate::experiment;
+use crate::experiment::{self, Experiment};
 use crate::export::{self, Dtype, Layout};
 use crate::plan::Stage;
 use crate::ranks::{self, Ranks};
@@ -181,7 +182,10 @@ impl Study {
         let mut request = self.request(until).map_err(ranks::refuse)?;
         let ranks = Ranks::join(&mut request.experiment.grid)?;
         let events = Events::new(self.style(&ranks));
-        run::run(request, &ranks, &events).map_err(|error| ranks.fail(error))
+        let what = until.name();
+        self.agree(&ranks, what, &request.experiment)
+            .and_then(|()| run::run(request, &ranks, &events))
+            .map_err(|error| ranks.fail(error))
     }
 
     fn certify(&self, steps: u64) -> Result<()> {
@@ -195,7 +199,19 @@ impl Study {
         };
         let ranks = Ranks::join(&mut request.experiment.grid)?;
         let events = Events::new(self.style(&ranks));
-        certify::run(&request, &ranks, &events).map_err(|error| ranks.fail(error))
+        self.agree(&ranks, &format!("certify {steps}"), &request.experiment)
+            .and_then(|()| certify::run(&request, &ranks, &events))
+            .map_err(|error| ranks.fail(error))
+    }
+
+    /// Every process of a launcher must do the same to the same.
+    fn agree(&self, ranks: &Ranks, what: &str, experiment: &Experiment) -> Result<()> {
+        ranks.agree(&json!([
+            env!("AXMEM_VERSION"),
+            what,
+            self.store,
+            experiment
+        ]))
     }
 
     /// The first process tells for all.

@@ -149,6 +149,22 @@ impl Ranks {
         }
     }
 
+    /// Refuses processes that were not all started for the same: `what` is everything that a result depends on. Collective.
+    ///
+    /// # Errors
+    /// A process that brings something else (exit code 2).
+    #[cfg_attr(
+        not(feature = "mpi"),
+        expect(unused_variables, reason = "threads are one process")
+    )]
+    pub fn agree(&self, what: &serde_json::Value) -> Result<()> {
+        match self {
+            Self::Threads(_) => Ok(()),
+            #[cfg(feature = "mpi")]
+            Self::Processes(processes) => processes.agree(what),
+        }
+    }
+
     /// Does `work` on the first process, while the others wait however long it takes; all get its result. Collective.
     ///
     /// # Errors

@@ -282,8 +282,9 @@ pub fn evaluate(
 
 /// This rank's rows, cut into micro-batches; every rank has the same number of them.
 ///
-/// Z and Data split the global batch, filled up with empty rows to a multiple of z * d * micro-batch, into consecutive
-/// shares; the empty rows cost nothing, but a micro-batch of none but them still takes part in the collectives.
+/// Z and Data split the global batch, filled up with empty rows to a multiple of z * d, into consecutive shares, and each share
+/// is cut into micro-batches. The empty rows cost nothing, but a micro-batch of none but them still takes part in the
+/// collectives.
 fn micro_batches(
     rank: &Rank,
     llama: &Llama,
@@ -307,13 +308,13 @@ fn micro_batches(
     }
     let shares = rank.grid.z * rank.grid.data;
     let place = rank.coord.data * rank.grid.z + rank.coord.z;
-    let share = rows.len().div_ceil(shares * micro_batch) * micro_batch;
+    let share = rows.len().div_ceil(shares);
     let bound = |row: usize| row.min(rows.len());
-    Ok((0..share / micro_batch)
+    let own = &rows[bound(place * share)..bound((place + 1) * share)];
+    Ok((0..share.div_ceil(micro_batch))
         .map(|micro| {
-            let first = place * share + micro * micro_batch;
             let mut batch = Batch::default();
-            for row in &rows[bound(first)..bound(first + micro_batch)] {
+            for row in own.iter().skip(micro * micro_batch).take(micro_batch) {
                 batch.ids.extend_from_slice(&row.ids);
                 batch.segments.extend_from_slice(&row.segments);
                 batch.keep.extend(keep(row));

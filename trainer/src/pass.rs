@@ -268,7 +268,8 @@ impl<'a> Pass<'a> {
         let gradients = self.gradients();
         gradients.in_flight.push_back((index, pending));
         gradients.of_this_block += 1;
-        if self.overlap.reduce_scatter {
+        // Where Z is one rank there is nothing to hide, and the reduction over Data can begin.
+        if self.overlap.reduce_scatter && self.rank.grid.z > 1 {
             return Ok(());
         }
         self.settle(0)

@@ -9,8 +9,10 @@ use axmem_trainer::launch::{Mpi, MpiSettings};
 use axmem_trainer::{self as trainer, Grid, Rank};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use crate::exit;
+use crate::digest::digest;
+use crate::exit::{self, Failure};
 
 /// Said by the first process: it is still at work.
 const BUSY: u64 = 0;
@@ -55,6 +57,19 @@ impl Processes {
     pub(super) fn fail(&self, error: &anyhow::Error) -> ! {
         self.mpi
             .fail(&exit::sentence(error), exit::code(error).into())
+    }
+
+    pub(super) fn agree(&self, what: &Value) -> Result<()> {
+        let all = self
+            .world
+            .all_gather_words(&packed(digest(what).as_bytes()))?;
+        match all.iter().position(|words| *words != all[0]) {
+            None => Ok(()),
+            Some(rank) => Err(Failure::usage(format!(
+                "rank {rank} was started with another experiment, command, store or version of axmem than rank 0; give \
+                 every process the same program, file and options"
+            ))),
+        }
     }
 
     pub(super) fn lead<T: Serialize + DeserializeOwned>(

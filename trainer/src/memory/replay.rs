@@ -144,7 +144,7 @@ impl<'a> Replay<'a> {
         }
         self.scattering.push_back(weight);
         self.of_this_block += 1;
-        if !self.plan.schedule.overlap.reduce_scatter {
+        if !self.plan.schedule.overlap.reduce_scatter || z == 1 {
             self.settle(0, last);
         }
     }

@@ -73,6 +73,31 @@ fn o02_ranks_that_keep_three_and_seven_targets_weigh_each_target_equally() {
 }
 
 #[test]
+fn a_large_micro_batch_leaves_rows_for_every_rank() {
+    let rows = rows("shares", &[8; 6]);
+    for grid in [
+        Grid::new(1, 1, 1, 2),
+        Grid::new(1, 1, 3, 1),
+        Grid::new(1, 1, 2, 3),
+    ] {
+        let peaks = |micro_batch| {
+            launch::threads(&grid, |rank| {
+                let mut trainer = trainer(rank, with_micro_batch(micro_batch))?;
+                trainer.step(rank, &rows, 1e-3)?;
+                Ok(rank.pool.peak_bytes())
+            })
+            .unwrap()
+        };
+        let share = rows.len() / (grid.z * grid.data);
+        assert_eq!(peaks(100), peaks(share), "{grid}");
+        assert!(
+            peaks(100).iter().all(|peak| *peak == peaks(100)[0]),
+            "{grid}"
+        );
+    }
+}
+
+#[test]
 fn o03_the_factoring_of_the_batch_does_not_matter() {
     let lengths: Vec<usize> = (0..24).map(|i| 2 + i * 5 % 7).collect();
     let rows = rows("o03", &lengths);

@@ -398,6 +398,23 @@ fn p05_p06_p07_p09_p12_all_grids_of_12_equal_one_rank_untied() {
     table(model_b, false, 24, &[12]);
 }
 
+/// Only one rank of Z holds a block of one element; the others need it too.
+#[test]
+fn gains_of_one_element_are_gathered() {
+    let config = ModelConfig {
+        hidden: 8,
+        heads: 2,
+        kv_heads: 1,
+        ffn: 16,
+        ..model_a(true)
+    };
+    let rows = sequences(4);
+    let single = run(&Grid::single(), &config, &rows, Schedule::default());
+    let grid = Grid::new(1, 8, 2, 1);
+    let result = run(&grid, &config, &rows, Schedule::default());
+    assert_equal("gains of one element", &result, &single);
+}
+
 #[test]
 fn grids_that_do_not_divide_the_model_are_refused_with_the_field() {
     for (grid, text) in [

@@ -41,10 +41,10 @@ pub(super) fn ranks(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) -> 
             "Back end",
             "Steps",
             "Time",
-            "X",
-            "Y",
-            "Z",
-            "Data",
+            "Exposed X",
+            "Exposed Y",
+            "Exposed Z",
+            "Exposed Data",
             "Memory",
         ],
     );
@@ -86,6 +86,14 @@ pub(super) fn ranks(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) -> 
             let record = serde_json::from_str(&text)
                 .with_context(|| format!("{} is no certificate", path.display()))?;
             certificate(&record, blocks);
+            let certified = record.certificate.grid.to_string();
+            if layouts.iter().all(|layout| layout.grid != certified) {
+                blocks.push(Block::Callout(
+                    Text::new()
+                        .strong("Another grid was certified: ")
+                        .plain(format!("no step of this study ran on {certified}.")),
+                ));
+            }
         }
         None => blocks.push(Block::Paragraph(
             Text::from("No certificate of this grid was made; ")

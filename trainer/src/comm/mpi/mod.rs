@@ -46,6 +46,9 @@ impl Default for MpiSettings {
     }
 }
 
+/// The progress thread's number of the group of all ranks.
+const EVERYONE: usize = 0;
+
 /// Who adds the elements of a reduction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduce {
@@ -112,7 +115,7 @@ impl World {
             rank: about.rank,
         };
         let group = Group {
-            index: 0,
+            index: EVERYONE,
             line: None,
             ranks: (0..about.size).collect(),
             place: about.rank,
@@ -339,17 +342,28 @@ impl Ticket {
         self.result.try_recv().unwrap_or(Err(error))
     }
 
-    /// Says which ranks have not come, as they answer.
-    fn missing(&self) -> Error {
+    /// How far the other ranks of a group are, as they answer; nothing if the progress thread of this one is stuck.
+    fn ask(&self, group: usize) -> Option<Vec<(usize, Option<u64>)>> {
         let (reply, answers) = channel();
-        let _ = self.shared.commands.send(Command::Ask {
-            group: self.group.index,
-            reply,
-        });
+        let _ = self.shared.commands.send(Command::Ask { group, reply });
         // The progress thread gives up in time, unless it is stuck inside a call.
-        let Ok(answers) = answers.recv_timeout(2 * ANSWER) else {
+        answers.recv_timeout(2 * ANSWER).ok()
+    }
+
+    /// Says which ranks have not come, as they answer. Ranks of other groups that do not answer are named before those of
+    /// this one that merely wait for them.
+    fn missing(&self) -> Error {
+        let Some(mut answers) = self.ask(EVERYONE) else {
             return self.ended();
         };
+        if answers.iter().all(|(_, reached)| reached.is_some()) {
+            let Some(of_group) = self.ask(self.group.index) else {
+                return self.ended();
+            };
+            answers = of_group;
+        } else {
+            answers.retain(|(_, reached)| reached.is_none());
+        }
         let named = |wanted: fn(Option<u64>, u64) -> bool| -> Vec<usize> {
             answers
                 .iter()
