@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use axmem_trainer::Recompute;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -437,17 +438,6 @@ impl Default for AdamW {
             decay_norms: false,
         }
     }
-}
-
-/// What is computed again in the backward pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Recompute {
-    /// Nothing.
-    #[default]
-    None,
-    /// Each block.
-    Block,
 }
 
 /// `train.checkpoint`.

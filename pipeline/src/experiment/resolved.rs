@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use axmem_datasets::source::Source;
-use axmem_trainer::ModelConfig;
+use axmem_trainer::{ModelConfig, Recompute};
 use serde::Serialize;
 
 use super::file::{
     Analysis, Arm, Buckets, Checkpoint, Compensate, Documents, Dtype, Goldfish, Optimizer,
-    Placement, Prefix, Rate, Recompute, Shape, Warmup,
+    Placement, Prefix, Rate, Shape, Warmup,
 };
 use super::grid::Layout;
 

@@ -8,7 +8,7 @@ use axmem_trainer::{self as trainer, Hash, ModelConfig, RateSchedule, TrainConfi
 
 use super::weights::CONFIG;
 use crate::experiment::resolved::Train;
-use crate::experiment::{Decay, Experiment, Goldfish, GoldfishHash, Optimizer, Recompute};
+use crate::experiment::{Decay, Experiment, Goldfish, GoldfishHash, Optimizer};
 
 /// The settings of a trainer; `goldfish` masks the rows that are marked so.
 pub(crate) fn config(experiment: &Experiment, goldfish: Option<trainer::Goldfish>) -> TrainConfig {
@@ -31,10 +31,7 @@ pub(crate) fn config(experiment: &Experiment, goldfish: Option<trainer::Goldfish
 
 /// How a step runs on the grid.
 pub(crate) fn schedule(experiment: &Experiment) -> trainer::Schedule {
-    experiment.grid.schedule(match experiment.train.recompute {
-        Recompute::None => trainer::Recompute::None,
-        Recompute::Block => trainer::Recompute::Block,
-    })
+    experiment.grid.schedule(experiment.train.recompute)
 }
 
 /// The mask of an arm.

@@ -359,42 +359,42 @@ fn table(model: fn(bool) -> ModelConfig, tied: bool, sequences_count: usize, ran
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_1_2_4_equal_one_rank_tied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_1_2_4_equal_one_rank_tied() {
     table(model_a, true, 16, &[1, 2, 4]);
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_1_2_4_equal_one_rank_untied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_1_2_4_equal_one_rank_untied() {
     table(model_a, false, 16, &[1, 2, 4]);
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_8_equal_one_rank_tied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_8_equal_one_rank_tied() {
     table(model_a, true, 16, &[8]);
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_8_equal_one_rank_untied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_8_equal_one_rank_untied() {
     table(model_a, false, 16, &[8]);
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_16_equal_one_rank_tied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_16_equal_one_rank_tied() {
     table(model_a, true, 16, &[16]);
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_16_equal_one_rank_untied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_16_equal_one_rank_untied() {
     table(model_a, false, 16, &[16]);
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_12_equal_one_rank_tied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_12_equal_one_rank_tied() {
     table(model_b, true, 24, &[12]);
 }
 
 #[test]
-fn p05_p06_p07_p09_p12_all_grids_of_12_equal_one_rank_untied() {
+fn p05_p06_p07_p09_p11_p12_all_grids_of_12_equal_one_rank_untied() {
     table(model_b, false, 24, &[12]);
 }
 
