@@ -526,7 +526,9 @@ mod tests {
             rope_theta: 1e4,
             norm_eps: 1e-5,
             tied: false,
-            attention_bias: false,
+            qkv_bias: false,
+            output_bias: false,
+            rope_scaling: None,
         };
         for (x, y) in [(1, 1), (8, 4), (64, 2), (16, 1024), (32, 8192)] {
             let grid = Grid::new(x, y, 2, 2);

@@ -31,8 +31,78 @@ pub struct ModelConfig {
     pub norm_eps: f64,
     /// Whether the head is the embedding matrix.
     pub tied: bool,
-    /// Whether q, k, v and the output projection have biases.
-    pub attention_bias: bool,
+    /// Whether q, k and v have biases.
+    pub qkv_bias: bool,
+    /// Whether the output projection of the attention has a bias.
+    pub output_bias: bool,
+    /// How the rotary frequencies are changed, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
+}
+
+/// A change of the rotary frequencies with which a model reads sequences longer than those it was first trained on.
+/// [`rotary::frequencies`](crate::kernels::rotary::frequencies) applies it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RopeScaling {
+    /// All frequencies divided by one factor.
+    Linear {
+        /// The factor, above 0.
+        factor: f64,
+    },
+    /// Low frequencies divided by a factor, high ones kept, and a ramp between, as Llama 3.1 does.
+    Llama3 {
+        /// The factor of low frequencies, above 0.
+        factor: f64,
+        /// Waves longer than `original_positions / low` are low frequencies.
+        low: f64,
+        /// Waves shorter than `original_positions / high` are high frequencies; above `low`.
+        high: f64,
+        /// The longest sequence of the first training, in tokens.
+        original_positions: usize,
+    },
+    /// Each frequency divided by its own factor, as GGUF files store the kind above.
+    Each {
+        /// One factor above 0 for each pair of components, `[D/2]`.
+        factors: Vec<f64>,
+    },
+}
+
+impl RopeScaling {
+    fn validate(&self, head_dim: usize) -> Result<()> {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let fault = match self {
+            Self::Linear { factor } if !positive(*factor) => {
+                format!("factor is {factor}; it must be above 0")
+            }
+            Self::Llama3 {
+                factor,
+                low,
+                high,
+                original_positions,
+            } if !(positive(*factor)
+                && positive(*low)
+                && positive(*high)
+                && high > low
+                && *original_positions > 0) =>
+            {
+                format!(
+                    "factor {factor}, low {low}, high {high} and original positions {original_positions} must be above 0, \
+                     and high above low"
+                )
+            }
+            Self::Each { factors } if factors.len() != head_dim / 2 => format!(
+                "{} factors were given for heads of {head_dim} components, which have {}",
+                factors.len(),
+                head_dim / 2
+            ),
+            Self::Each { factors } if !factors.iter().all(|&factor| positive(factor)) => {
+                "a factor is not above 0".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::setting("model.rope_scaling", fault))
+    }
 }
 
 impl ModelConfig {
@@ -73,7 +143,9 @@ impl ModelConfig {
                 "must be above 0 and above 1",
             ));
         }
-        Ok(())
+        self.rope_scaling
+            .as_ref()
+            .map_or(Ok(()), |scaling| scaling.validate(self.head_dim))
     }
 
     /// Refuses a grid that cannot hold the model, by the axis at fault.
@@ -125,11 +197,8 @@ impl ModelConfig {
     pub fn non_embedding_parameters(&self) -> u64 {
         let (query, key) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let attention = 2 * self.hidden * query + 2 * self.hidden * key;
-        let bias = if self.attention_bias {
-            query + 2 * key + self.hidden
-        } else {
-            0
-        };
+        let qkv_bias = if self.qkv_bias { query + 2 * key } else { 0 };
+        let bias = qkv_bias + if self.output_bias { self.hidden } else { 0 };
         let block = attention + bias + 3 * self.hidden * self.ffn + 2 * self.hidden;
         (self.layers * block + self.hidden) as u64
     }
@@ -152,7 +221,9 @@ mod tests {
             rope_theta: 10_000.0,
             norm_eps: 1e-5,
             tied: false,
-            attention_bias: false,
+            qkv_bias: false,
+            output_bias: false,
+            rope_scaling: None,
         }
     }
 

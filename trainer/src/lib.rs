@@ -12,6 +12,7 @@
 //! ```text
 //! launch   certify
 //! engine
+//! published
 //! llama    checkpoint  optim
 //! layers   goldfish
 //! pass     reduction
@@ -41,14 +42,16 @@ pub mod optim;
 pub mod param;
 mod pass;
 pub mod pool;
+pub mod published;
 pub mod random;
 pub mod rank;
 mod reduction;
+mod safetensors;
 pub mod schedule;
 
 pub use batch::Row;
 pub use cache::KvCache;
-pub use config::ModelConfig;
+pub use config::{ModelConfig, RopeScaling};
 pub use engine::{TrainConfig, Trainer};
 pub use error::{Error, Kind, Result};
 pub use goldfish::{Goldfish, Hash};
@@ -58,5 +61,6 @@ pub use metrics::{Exposed, StepRecord};
 pub use optim::{AdamW, Decay, Optimizer, RateSchedule};
 pub use param::{Param, Placement};
 pub use pool::{Buffer, Pool};
+pub use published::Published;
 pub use rank::Rank;
 pub use schedule::{AttentionSplit, Overlap, Recompute, Schedule};

@@ -10,7 +10,7 @@ use self::builder::Builder;
 use crate::cache::KvCache;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
-use crate::kernels::rotary::RotaryTable;
+use crate::kernels::rotary::{self, RotaryTable};
 use crate::layers::{
     Block, Embedding, Head, LayerCache, Layout, RmsNorm, SavedBlock, Span, Split, Targets,
 };
@@ -81,6 +81,11 @@ impl Llama {
         })
     }
 
+    /// A model whose weights are all zero, to be loaded into.
+    pub fn zeros(config: &ModelConfig, rank: &Rank) -> Result<Self> {
+        Self::from_values(config, rank, |_, _| Box::new(|_, _| 0.0))
+    }
+
     /// A model whose elements are given: `values(name, shape)` gives the function of (row, column) for one parameter.
     /// Vectors have shape `[1, n]`. Only the rank's own elements are asked for.
     pub fn from_values<'a>(
@@ -113,11 +118,7 @@ impl Llama {
                 weight,
                 chunk: LOSS_CHUNK_ROWS,
             },
-            rotary: Mutex::new(Arc::new(RotaryTable::new(
-                0,
-                config.head_dim,
-                config.rope_theta,
-            ))),
+            rotary: Mutex::new(Arc::new(RotaryTable::new(0, &frequencies(config)))),
             config: config.clone(),
         })
     }
@@ -439,10 +440,15 @@ impl Llama {
         if table.positions() < positions {
             *table = Arc::new(RotaryTable::new(
                 positions.next_power_of_two(),
-                self.config.head_dim,
-                self.config.rope_theta,
+                &frequencies(&self.config),
             ));
         }
         Arc::clone(&table)
     }
+}
+
+/// Rotary frequencies of a model, `[D/2]`.
+fn frequencies(config: &ModelConfig) -> Vec<f64> {
+    let scaling = config.rope_scaling.as_ref();
+    rotary::frequencies(config.head_dim, config.rope_theta, scaling)
 }

@@ -111,7 +111,9 @@ mod tests {
             rope_theta: 1e4,
             norm_eps: 1e-5,
             tied: true,
-            attention_bias: false,
+            qkv_bias: false,
+            output_bias: false,
+            rope_scaling: None,
         };
         // Documents of 3 and 2 tokens, of which 3 targets count.
         let row = Row {

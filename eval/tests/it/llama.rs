@@ -36,7 +36,9 @@ fn llama(rank: &Rank) -> Llama {
         rope_theta: 10_000.0,
         norm_eps: 1e-5,
         tied: false,
-        attention_bias: false,
+        qkv_bias: false,
+        output_bias: false,
+        rope_scaling: None,
     };
     let mut llama = Llama::initialise(&config, rank, 7).unwrap();
     // Fresh weights are so small that every context gives nearly the same logits.

@@ -197,7 +197,9 @@ impl Shape {
             rope_theta: self.rope_theta,
             norm_eps: self.norm_eps,
             tied: self.tied,
-            attention_bias: false,
+            qkv_bias: false,
+            output_bias: false,
+            rope_scaling: None,
         }
     }
 }

@@ -15,12 +15,10 @@ use super::{Field, Shard};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::param::Block;
+use crate::safetensors;
 
 /// Values that are in memory at a time between a file and the shards.
 pub(super) const CHUNK: usize = 1 << 16;
-
-/// Longest header that is believed, as in the safetensors library.
-const HEADER_LIMIT: u64 = 100_000_000;
 
 /// Writes the shards that this rank owns to `path`; gives back whether there were any.
 pub(crate) fn write(path: &Path, fields: &[Field], shards: &[Shard<'_>]) -> Result<bool> {
@@ -70,7 +68,7 @@ pub(crate) fn write(path: &Path, fields: &[Field], shards: &[Shard<'_>]) -> Resu
     let records = serde_json::to_string(&records).expect("records are plain data");
     entries.insert("__metadata__".into(), json!({ "records": records }));
     files::write_atomic(path, |writer| {
-        writer.write_all(&header(entries))?;
+        writer.write_all(&safetensors::encode(entries))?;
         for (shard, _) in &owned {
             for values in &shard.fields {
                 for_bytes(shard, values, |bytes| writer.write_all(bytes))?;
@@ -83,37 +81,16 @@ pub(crate) fn write(path: &Path, fields: &[Field], shards: &[Shard<'_>]) -> Resu
 
 /// The records in a data file's header, with offsets from the beginning of the file.
 pub(crate) fn records(path: &Path) -> Result<Vec<Record>> {
-    let mut file = files::open(path)?;
-    let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(Error::io(path))?;
-    let length = u64::from_le_bytes(length);
-    if length > HEADER_LIMIT.min(files::size(path)?) {
-        return Err(Error::checkpoint(
-            path,
-            "the header is longer than the file",
-        ));
-    }
-    let mut header = vec![0; length as usize];
-    file.read_exact(&mut header).map_err(Error::io(path))?;
+    let (header, start) = safetensors::read(path)?;
     let unusable =
         |error: serde_json::Error| Error::checkpoint(path, format!("bad header: {error}"));
     let header: Value = serde_json::from_slice(&header).map_err(unusable)?;
     let records = header["__metadata__"]["records"].as_str().unwrap_or("");
     let mut records: Vec<Record> = serde_json::from_str(records).map_err(unusable)?;
     for part in records.iter_mut().flat_map(|record| &mut record.parts) {
-        part.offset += 8 + length;
+        part.offset += start;
     }
     Ok(records)
-}
-
-/// The beginning of a safetensors file: the length of its header, and the header, which lists `entries`.
-pub(super) fn header(entries: Map<String, Value>) -> Vec<u8> {
-    let text = Value::Object(entries).to_string();
-    let length = text.len().next_multiple_of(8);
-    let mut bytes = (length as u64).to_le_bytes().to_vec();
-    bytes.extend(text.as_bytes());
-    bytes.resize(8 + length, b' ');
-    bytes
 }
 
 /// One field of a stored record, read in order and hashed as it passes.

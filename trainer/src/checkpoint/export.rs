@@ -9,13 +9,14 @@ use std::path::Path;
 use half::bf16;
 use serde_json::{Map, Value, json};
 
-use super::data::{CHUNK, PartReader, header};
+use super::data::{CHUNK, PartReader};
 use super::index::{FILE, Index, Record};
 use super::record::Piece;
 use super::{Field, restore};
-use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::published::{Tensor, config_json, tensors};
+use crate::safetensors;
 
 /// The type of the exported values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl ExportDtype {
     }
 
     /// The name in `config.json`.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
             Self::Bf16 => "bfloat16",
@@ -74,41 +75,6 @@ pub struct Exported {
     pub shards: usize,
     /// Bytes of all values.
     pub bytes: u64,
-}
-
-/// A tensor under its published name.
-struct Tensor {
-    name: String,
-    /// `[1, n]` for a vector.
-    shape: [usize; 2],
-    vector: bool,
-}
-
-impl Tensor {
-    fn matrix(name: impl Into<String>, shape: [usize; 2]) -> Self {
-        Self {
-            name: name.into(),
-            shape,
-            vector: false,
-        }
-    }
-
-    fn vector(name: impl Into<String>, len: usize) -> Self {
-        Self {
-            name: name.into(),
-            shape: [1, len],
-            vector: true,
-        }
-    }
-
-    fn bytes(&self, dtype: ExportDtype) -> u64 {
-        (self.shape[0] * self.shape[1]) as u64 * dtype.size()
-    }
-
-    /// The shape in a safetensors header.
-    fn published_shape(&self) -> &[usize] {
-        &self.shape[usize::from(self.vector)..]
-    }
 }
 
 /// Writes the weights of the checkpoint in `folder`, which any grid may have written, to the folder `out` in the layout of
@@ -150,7 +116,7 @@ fn write_files(
         };
         write_shard(folder, index, &out.join(&name), shard, options.dtype)?;
         for tensor in *shard {
-            bytes += tensor.bytes(options.dtype);
+            bytes += bytes_of(tensor, options.dtype);
             places.insert(tensor.name.clone(), name.clone().into());
         }
     }
@@ -158,7 +124,7 @@ fn write_files(
         let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
         write_json(&out.join("model.safetensors.index.json"), &index)?;
     }
-    let config = config_json(&index.description.model, options);
+    let config = config_json(&index.description.model, options)?;
     write_json(&out.join("config.json"), &config)?;
     Ok(bytes)
 }
@@ -185,44 +151,9 @@ fn checked_tensors(folder: &Path, index: &Index) -> Result<Vec<Tensor>> {
     Ok(tensors)
 }
 
-/// All tensors of a model in the order of the forward pass; a tied head is not one.
-fn tensors(config: &ModelConfig) -> Vec<Tensor> {
-    let (hidden, ffn) = (config.hidden, config.ffn);
-    let query = config.heads.saturating_mul(config.head_dim);
-    let key = config.kv_heads.saturating_mul(config.head_dim);
-    let vocabulary = [config.vocab, hidden];
-    let mut tensors = vec![Tensor::matrix("model.embed_tokens.weight", vocabulary)];
-    for layer in 0..config.layers {
-        let at = |part: &str| format!("model.layers.{layer}.{part}");
-        tensors.push(Tensor::vector(at("input_layernorm.weight"), hidden));
-        for (part, shape) in [
-            ("self_attn.q_proj", [query, hidden]),
-            ("self_attn.k_proj", [key, hidden]),
-            ("self_attn.v_proj", [key, hidden]),
-            ("self_attn.o_proj", [hidden, query]),
-        ] {
-            tensors.push(Tensor::matrix(at(&format!("{part}.weight")), shape));
-            if config.attention_bias {
-                tensors.push(Tensor::vector(at(&format!("{part}.bias")), shape[0]));
-            }
-        }
-        tensors.push(Tensor::vector(
-            at("post_attention_layernorm.weight"),
-            hidden,
-        ));
-        for (part, shape) in [
-            ("mlp.gate_proj.weight", [ffn, hidden]),
-            ("mlp.up_proj.weight", [ffn, hidden]),
-            ("mlp.down_proj.weight", [hidden, ffn]),
-        ] {
-            tensors.push(Tensor::matrix(at(part), shape));
-        }
-    }
-    tensors.push(Tensor::vector("model.norm.weight", hidden));
-    if !config.tied {
-        tensors.push(Tensor::matrix("lm_head.weight", vocabulary));
-    }
-    tensors
+/// Bytes of the values of a tensor.
+fn bytes_of(tensor: &Tensor, dtype: ExportDtype) -> u64 {
+    tensor.len() as u64 * dtype.size()
 }
 
 /// Cuts the list of tensors into files.
@@ -230,7 +161,7 @@ fn split<'a>(tensors: &'a [Tensor], options: &Export) -> Vec<&'a [Tensor]> {
     let mut shards = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (at, tensor) in tensors.iter().enumerate() {
-        let size = tensor.bytes(options.dtype);
+        let size = bytes_of(tensor, options.dtype);
         if at > start && bytes + size > options.shard_bytes {
             shards.push(&tensors[start..at]);
             (start, bytes) = (at, 0);
@@ -273,7 +204,7 @@ fn write_shard(
     entries.insert("__metadata__".into(), json!({ "format": "pt" }));
     let mut offset = 0;
     for tensor in shard {
-        let end = offset + tensor.bytes(dtype);
+        let end = offset + bytes_of(tensor, dtype);
         let entry = json!({
             "dtype": dtype.code(),
             "shape": tensor.published_shape(),
@@ -284,7 +215,7 @@ fn write_shard(
     }
     let records = index.by_tensor();
     let written = files::write_atomic(path, |writer| {
-        writer.write_all(&header(entries))?;
+        writer.write_all(&safetensors::encode(entries))?;
         for tensor in shard {
             write_tensor(folder, &records[&*tensor.name], tensor, dtype, writer)?;
         }
@@ -362,37 +293,6 @@ fn write_tensor(
 /// An error of reading on its way through a writer.
 fn through(error: Error) -> std::io::Error {
     std::io::Error::other(error)
-}
-
-/// The `config.json` of a model: what Transformers 4 and 5 need to build it.
-fn config_json(model: &ModelConfig, options: &Export) -> Value {
-    json!({
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": model.vocab,
-        "hidden_size": model.hidden,
-        "intermediate_size": model.ffn,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.kv_heads,
-        "head_dim": model.head_dim,
-        "hidden_act": "silu",
-        "max_position_embeddings": model.max_positions,
-        "rms_norm_eps": model.norm_eps,
-        // Version 4 reads the first, version 5 the second.
-        "rope_theta": model.rope_theta,
-        "rope_parameters": { "rope_type": "default", "rope_theta": model.rope_theta },
-        "tie_word_embeddings": model.tied,
-        "attention_bias": model.attention_bias,
-        "mlp_bias": false,
-        "use_cache": true,
-        // Left out, they would be 1 and 2.
-        "bos_token_id": options.bos,
-        "eos_token_id": options.eos,
-        // The older and the newer name of one setting.
-        "torch_dtype": options.dtype.name(),
-        "dtype": options.dtype.name(),
-    })
 }
 
 fn write_json(path: &Path, value: &Value) -> Result<()> {

@@ -1,9 +1,40 @@
 //! Rotary position embedding in the published half-split convention: component `i` of a head turns with component
-//! `i + D/2` by the angle `position · θ^(-2i/D)`.
+//! `i + D/2` by the angle `position · f_i`, where `f_i` is `θ^(-2i/D)`, scaled or not.
 
 use rayon::prelude::*;
 
 use super::rows_per_task;
+use crate::config::RopeScaling;
+
+/// The angles per position of the pairs of components, `[D/2]`: `θ^(-2i/D)` (Su et al. 2021, section 3.2.2), changed by
+/// `scaling`.
+///
+/// `Llama3`: with λ = 2π/f the wave length and P the original positions, f becomes f/factor where λ > P/low, stays where
+/// λ < P/high, and between is `(1 - s) f/factor + s f` with `s = (P/λ - low) / (high - low)` (the reference code of
+/// Llama 3.1).
+pub fn frequencies(head_dim: usize, theta: f64, scaling: Option<&RopeScaling>) -> Vec<f64> {
+    assert!(head_dim.is_multiple_of(2), "the head size is even");
+    (0..head_dim / 2)
+        .map(|index| {
+            let frequency = theta.powf(-((2 * index) as f64) / head_dim as f64);
+            match scaling {
+                None => frequency,
+                Some(RopeScaling::Linear { factor }) => frequency / factor,
+                Some(RopeScaling::Each { factors }) => frequency / factors[index],
+                Some(RopeScaling::Llama3 {
+                    factor,
+                    low,
+                    high,
+                    original_positions,
+                }) => {
+                    let waves = *original_positions as f64 * frequency / std::f64::consts::TAU;
+                    let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
+                    (1.0 - kept) * frequency / factor + kept * frequency
+                }
+            }
+        })
+        .collect()
+}
 
 /// Cosines and sines of all angles, computed in f64 and rounded once.
 #[derive(Clone, Debug)]
@@ -16,14 +47,10 @@ pub struct RotaryTable {
 }
 
 impl RotaryTable {
-    /// Angles of positions `0..positions` for heads of `head_dim` (even) components.
-    pub fn new(positions: usize, head_dim: usize, theta: f64) -> Self {
-        assert!(head_dim.is_multiple_of(2), "the head size is even");
-        let half = head_dim / 2;
-        let angle = |index: usize| {
-            let frequency = theta.powf(-((2 * (index % half)) as f64) / head_dim as f64);
-            (index / half) as f64 * frequency
-        };
+    /// Angles of positions `0..positions` for heads of D components, from `frequencies`, `[D/2]`.
+    pub fn new(positions: usize, frequencies: &[f64]) -> Self {
+        let half = frequencies.len();
+        let angle = |index: usize| (index / half) as f64 * frequencies[index % half];
         let count = positions * half;
         Self {
             cosines: (0..count).map(|index| angle(index).cos() as f32).collect(),
@@ -79,7 +106,7 @@ mod tests {
     #[test]
     fn w01_component_i_turns_with_component_i_plus_half_at_position_64_and_later() {
         let (head_dim, theta) = (8, 10000.0f64);
-        let table = RotaryTable::new(128, head_dim, theta);
+        let table = RotaryTable::new(128, &frequencies(head_dim, theta, None));
         for position in [64u32, 65, 127] {
             for pair in 0..head_dim / 2 {
                 let mut x = vec![0.0f32; head_dim];

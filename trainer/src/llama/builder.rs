@@ -89,7 +89,8 @@ impl<'v, F: Fn(&str, [usize; 2]) -> Box<dyn Fn(usize, usize) -> f32 + 'v>> Build
     /// Block `index` of the stream.
     pub(super) fn block(&mut self, index: usize) -> Block {
         let config = self.config;
-        let (hidden, ffn, bias) = (config.hidden, config.ffn, config.attention_bias);
+        let (hidden, ffn) = (config.hidden, config.ffn);
+        let (bias, output_bias) = (config.qkv_bias, config.output_bias);
         let (query, key) = (
             config.heads * config.head_dim,
             config.kv_heads * config.head_dim,
@@ -103,7 +104,7 @@ impl<'v, F: Fn(&str, [usize; 2]) -> Box<dyn Fn(usize, usize) -> f32 + 'v>> Build
                 query: self.normal(&at("self_attn.q_proj"), [query, hidden], bias, 1),
                 key: self.normal(&at("self_attn.k_proj"), [key, hidden], bias, copies),
                 value: self.normal(&at("self_attn.v_proj"), [key, hidden], bias, copies),
-                output: self.transposed(&at("self_attn.o_proj"), [hidden, query], bias),
+                output: self.transposed(&at("self_attn.o_proj"), [hidden, query], output_bias),
                 heads: Heads {
                     query: config.heads / x,
                     key_value: (config.kv_heads / x).max(1),

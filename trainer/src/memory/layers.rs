@@ -168,7 +168,7 @@ impl Replay<'_> {
         }
         self.linear(at(Output), m * h, x);
         self.joined(m * h, x);
-        if self.sizes.bias {
+        if self.sizes.output_bias {
             self.use_weight(at(OutputBias));
         }
         self.norm_forward(at(MlpNorm), m);
@@ -182,7 +182,7 @@ impl Replay<'_> {
     }
 
     fn biases(&mut self, block: usize) {
-        if self.sizes.bias {
+        if self.sizes.qkv_bias {
             for part in [QueryBias, KeyBias, ValueBias] {
                 self.use_weight(Weight::Block(block, part));
             }
@@ -273,20 +273,17 @@ impl Replay<'_> {
         let at = |part| Weight::Block(block, part);
         let Sizes { h, q, k, .. } = self.sizes;
         let (m, x, y) = (batch.tokens, self.plan.grid.x, self.plan.grid.y);
-        let with_bias = |weight, bias| {
-            if self.sizes.bias {
-                vec![weight, bias]
+        let with_bias = |weight, bias, has_bias| {
+            if has_bias {
+                vec![at(weight), at(bias)]
             } else {
-                vec![weight]
+                vec![at(weight)]
             }
         };
-        let output = with_bias(at(Output), at(OutputBias));
-        let inputs = [
-            with_bias(at(Query), at(QueryBias)),
-            with_bias(at(Key), at(KeyBias)),
-            with_bias(at(Value), at(ValueBias)),
-        ]
-        .concat();
+        let output = with_bias(Output, OutputBias, self.sizes.output_bias);
+        let inputs = [(Query, QueryBias), (Key, KeyBias), (Value, ValueBias)]
+            .map(|(weight, bias)| with_bias(weight, bias, self.sizes.qkv_bias))
+            .concat();
         let rows = self.attended(batch);
         self.take(ACTIVATIONS, m * q); // dout
         self.use_weight(at(Output));

@@ -15,7 +15,8 @@ pub(super) struct Sizes {
     pub(super) v: usize,
     pub(super) blocks: usize,
     pub(super) tied: bool,
-    pub(super) bias: bool,
+    pub(super) qkv_bias: bool,
+    pub(super) output_bias: bool,
 }
 
 /// The parameters by name; a block's carry its number.
@@ -59,7 +60,8 @@ impl Sizes {
             v: model.vocab.div_ceil(grid.x),
             blocks: model.layers,
             tied: model.tied,
-            bias: model.attention_bias,
+            qkv_bias: model.qkv_bias,
+            output_bias: model.output_bias,
         }
     }
 
@@ -98,8 +100,10 @@ impl Sizes {
                 Up,
                 Down,
             ];
-            let real = parts.into_iter().filter(|part| {
-                self.bias || !matches!(part, QueryBias | KeyBias | ValueBias | OutputBias)
+            let real = parts.into_iter().filter(|part| match part {
+                QueryBias | KeyBias | ValueBias => self.qkv_bias,
+                OutputBias => self.output_bias,
+                _ => true,
             });
             all.extend(real.map(|part| Weight::Block(block, part)));
         }
@@ -112,10 +116,12 @@ impl Sizes {
 
     fn recompute_order(&self, block: usize) -> Vec<Weight> {
         let mut parts = vec![AttentionNorm, Query, Key, Value];
-        if self.bias {
-            parts.extend([QueryBias, KeyBias, ValueBias, Output, OutputBias]);
-        } else {
-            parts.push(Output);
+        if self.qkv_bias {
+            parts.extend([QueryBias, KeyBias, ValueBias]);
+        }
+        parts.push(Output);
+        if self.output_bias {
+            parts.push(OutputBias);
         }
         parts.extend([MlpNorm, Gate, Up]);
         parts

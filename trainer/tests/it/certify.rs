@@ -49,7 +49,8 @@ fn grids_are_certified_against_one_rank() {
     ];
     let model = ModelConfig {
         tied: false,
-        attention_bias: true,
+        qkv_bias: true,
+        output_bias: true,
         ..config()
     };
     for (schedule, model) in schedules.into_iter().zip([config(), model]) {

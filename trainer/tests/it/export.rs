@@ -87,7 +87,8 @@ fn bits(tensor: &Tensor) -> Vec<u32> {
 fn every_tensor_is_exported_bit_for_bit_from_any_grid() {
     let wide = ModelConfig {
         tied: false,
-        attention_bias: true,
+        qkv_bias: true,
+        output_bias: true,
         // Several chunks, with rows that chunks cut.
         vocab: 1501,
         hidden: 100,
@@ -95,7 +96,8 @@ fn every_tensor_is_exported_bit_for_bit_from_any_grid() {
     };
     // A matrix of one row stays a matrix.
     let narrow = ModelConfig {
-        attention_bias: true,
+        qkv_bias: true,
+        output_bias: true,
         ffn: 1,
         ..tiny::config()
     };
@@ -179,7 +181,8 @@ fn the_config_describes_the_model() {
     let folder = tempdir().unwrap();
     let checkpoint = folder.path().join("checkpoint");
     let model = ModelConfig {
-        attention_bias: true,
+        qkv_bias: true,
+        output_bias: true,
         ..tiny::config()
     };
     saved(&model, &Grid::single(), &checkpoint);

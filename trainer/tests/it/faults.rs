@@ -147,10 +147,11 @@ fn run(
 
 #[test]
 fn p01_the_norm_is_that_of_one_rank_on_all_grids_up_to_2_2_2_2() {
-    for (tied, attention_bias) in [(true, false), (false, true)] {
+    for (tied, bias) in [(true, false), (false, true)] {
         let model = ModelConfig {
             tied,
-            attention_bias,
+            qkv_bias: bias,
+            output_bias: bias,
             ..config()
         };
         let norm = |x, y, z, data| {

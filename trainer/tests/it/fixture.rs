@@ -26,14 +26,17 @@ impl Fixture {
             rope_theta: 10_000.0,
             norm_eps: 1e-5,
             tied: name != "untied",
-            attention_bias: false,
+            qkv_bias: false,
+            output_bias: false,
+            rope_scaling: None,
         };
         let config = match name {
             "bias" => ModelConfig {
                 layers: 1,
                 kv_heads: 1,
                 head_dim: 12,
-                attention_bias: true,
+                qkv_bias: true,
+                output_bias: true,
                 ..base
             },
             _ => base,

@@ -27,7 +27,9 @@ pub(crate) fn model_a(tied: bool) -> ModelConfig {
         rope_theta: 10_000.0,
         norm_eps: 1e-5,
         tied,
-        attention_bias: !tied,
+        qkv_bias: !tied,
+        output_bias: !tied,
+        rope_scaling: None,
     }
 }
 

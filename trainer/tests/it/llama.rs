@@ -25,7 +25,9 @@ fn config() -> ModelConfig {
         rope_theta: 10_000.0,
         norm_eps: 1e-5,
         tied: false,
-        attention_bias: false,
+        qkv_bias: false,
+        output_bias: false,
+        rope_scaling: None,
     }
 }
 

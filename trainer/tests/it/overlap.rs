@@ -27,7 +27,9 @@ fn model(grid: &Grid) -> ModelConfig {
         rope_theta: 10_000.0,
         norm_eps: 1e-5,
         tied: grid.z > 1 && grid.data > 1,
-        attention_bias: true,
+        qkv_bias: true,
+        output_bias: true,
+        rope_scaling: None,
     }
 }
 

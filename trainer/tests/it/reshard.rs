@@ -29,7 +29,9 @@ fn model() -> ModelConfig {
         rope_theta: 10_000.0,
         norm_eps: 1e-5,
         tied: false,
-        attention_bias: true,
+        qkv_bias: true,
+        output_bias: true,
+        rope_scaling: None,
     }
 }
 

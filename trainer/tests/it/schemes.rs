@@ -23,7 +23,8 @@ const SCATTERED: Traffic = Traffic::Tensor(ReduceScatterSum);
 /// Model A without biases.
 fn model(tied: bool) -> ModelConfig {
     ModelConfig {
-        attention_bias: false,
+        qkv_bias: false,
+        output_bias: false,
         ..model_a(tied)
     }
 }

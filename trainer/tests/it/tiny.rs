@@ -22,7 +22,9 @@ pub(crate) fn config() -> ModelConfig {
         rope_theta: 10_000.0,
         norm_eps: 1e-5,
         tied: true,
-        attention_bias: false,
+        qkv_bias: false,
+        output_bias: false,
+        rope_scaling: None,
     }
 }
 

@@ -134,7 +134,8 @@ pub(crate) fn step(
         };
         matrices.extend([key, key]); // key, value
         matrices.extend([matrix(ffn * hidden); 3]); // gate, up, down
-        if config.attention_bias {
+        assert_eq!(config.qkv_bias, config.output_bias);
+        if config.qkv_bias {
             let bias = |block, copies| Matrix {
                 gathers: forwards, // a backward does not read it
                 copies,
