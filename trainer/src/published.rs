@@ -130,6 +130,7 @@ impl Published {
                 }
                 true
             }
+            (Some(true), (None, None)) => true,
             // Which of the two names a tied matrix has is a matter of the writer.
             (Some(true) | None, (Some(_), None)) => true,
             (Some(true), (None, Some(head))) => {

@@ -18,6 +18,7 @@ mod llama;
 mod optim;
 mod overlap;
 mod parity;
+mod published;
 mod random;
 mod reshard;
 mod schemes;
