@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, Read, Write as _};
+use std::io::{self, BufReader, BufWriter, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -71,6 +71,52 @@ pub fn create_dir_all(path: impl AsRef<Path>) -> Result<()> {
 pub fn remove_dir_all(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     fs::remove_dir_all(path).map_err(Error::write("remove folder", path))
+}
+
+/// Removes a file.
+pub fn remove_file(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    fs::remove_file(path).map_err(Error::write("remove", path))
+}
+
+/// Opens a file to read it from its beginning and to write at its end; a missing file is made.
+pub(crate) fn open_to_append(path: &Path) -> Result<File> {
+    File::options()
+        .read(true)
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(Error::write("open", path))
+}
+
+/// Makes the file at `path` and waits until no other process holds its lock; the lock is held
+/// until the file is dropped. File systems without locks give none, which is no error.
+pub(crate) fn lock(path: &Path) -> Result<File> {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(Error::write("create", path))?;
+    match file.lock() {
+        Err(error) if error.kind() != io::ErrorKind::Unsupported => {
+            Err(Error::write("lock", path)(error))
+        }
+        _ => Ok(file),
+    }
+}
+
+/// Makes `link` lead to `target`, given relative to the folder of `link`; what was there is
+/// replaced.
+pub(crate) fn link(target: &Path, link: &Path) -> Result<()> {
+    if link.symlink_metadata().is_ok() {
+        remove_file(link)?;
+    }
+    #[cfg(unix)]
+    let made = std::os::unix::fs::symlink(target, link);
+    #[cfg(not(unix))]
+    let made = fs::copy(folder_of(link).join(target), link).map(|_| ());
+    made.map_err(Error::write("link", link))
 }
 
 /// Renames a file or folder within one file system and flushes the folder of the new name.

@@ -6,13 +6,18 @@
 //! | MediaWiki XML dump | `.xml`, `.bz2`, or anything that begins as one of them | [`dump`], [`wikitext`] |
 //! | JSON | lines `{id, title, text}`, an array of those, or an object `{title: {text}}` | [`json`] |
 //! | plain text | `.txt`, one document a file | [`plain`] |
+//!
+//! [`texts`] reads an auditor's own list of documents, more strictly.
 
 pub mod dump;
 pub mod json;
 pub mod parquet;
 pub mod plain;
 mod templates;
+pub mod texts;
 pub mod wikitext;
+
+pub use texts::{Text, Texts, read_texts};
 
 use std::collections::HashMap;
 use std::io::BufRead as _;

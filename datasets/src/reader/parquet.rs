@@ -100,7 +100,7 @@ fn document(batch: &RecordBatch, index: usize, path: &Path, row: u64) -> Result<
     })
 }
 
-fn string(batch: &RecordBatch, name: &str, index: usize) -> Option<String> {
+pub(super) fn string(batch: &RecordBatch, name: &str, index: usize) -> Option<String> {
     let column = batch.column_by_name(name)?;
     if column.is_null(index) {
         return None;
@@ -116,7 +116,7 @@ fn string(batch: &RecordBatch, name: &str, index: usize) -> Option<String> {
     Some(value.to_owned())
 }
 
-fn damaged(path: &Path, place: impl Into<String>, problem: &str) -> Error {
+pub(super) fn damaged(path: &Path, place: impl Into<String>, problem: &str) -> Error {
     let problem = problem.lines().next().unwrap_or_default();
     Error::input(
         path,

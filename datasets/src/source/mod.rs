@@ -6,13 +6,16 @@
 mod grammar;
 mod hub;
 mod local;
+mod model;
 mod package;
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
+pub use hub::fetch_model;
 pub use local::readable_files;
+pub use model::{ModelFile, ModelFiles, ModelOptions, ModelSource, Progress};
 
 use crate::error::{Error, Result};
 use crate::files;

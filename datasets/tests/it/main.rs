@@ -4,8 +4,11 @@
 mod background;
 mod bucket;
 mod eligibility;
+mod policy;
 mod reader;
 mod schedule;
 mod source;
 mod table;
+mod texts;
 mod tokenizer;
+mod vocabulary;

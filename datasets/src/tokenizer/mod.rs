@@ -6,6 +6,9 @@
 //! neither skips nor tidies anything. The caller puts the beginning-of-sequence id where its
 //! policy wants it.
 
+mod policy;
+mod vocabulary;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -15,6 +18,9 @@ use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, DecoderWrapper, PostProcessorWrapper, PreTokenizerWrapper};
 
+pub use self::vocabulary::Vocabulary;
+
+use self::policy::{Around, Ends};
 use crate::error::{Error, Result};
 use crate::files;
 
@@ -67,6 +73,9 @@ pub struct Tokenizer {
     control: BTreeSet<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
+    adds_bos: Option<bool>,
+    adds_eos: Option<bool>,
+    notes: Vec<String>,
 }
 
 impl Tokenizer {
@@ -112,6 +121,11 @@ impl Tokenizer {
     }
 
     fn from_json(name: String, json: Vec<u8>) -> Result<Self> {
+        Self::from_json_with(name, json, &Ends::default())
+    }
+
+    /// `named` are the ends that another file gives; what the post-processor adds goes first.
+    fn from_json_with(name: String, json: Vec<u8>, named: &Ends) -> Result<Self> {
         let failed = |message: String| Error::Tokenizer {
             name: name.clone(),
             message: format!("is not a usable tokenizer.json: {message}"),
@@ -132,8 +146,29 @@ impl Tokenizer {
             return Err(failed("its vocabulary is empty".to_owned()));
         }
         let find = |names: &[&str]| names.iter().find_map(|&name| ids.get(name).copied());
-        let bos = first_of_template(&value, &ids).or_else(|| find(&BOS_NAMES));
-        let eos = find(&EOS_NAMES);
+        let around = Around::read(&value, &ids);
+        let by_name = |end: &Option<String>| ids.get(end.as_ref()?).copied();
+        let (bos_named, eos_named) = (by_name(&named.bos), by_name(&named.eos));
+        let bos = around.first.or(bos_named).or_else(|| find(&BOS_NAMES));
+        let eos = around.last.or(eos_named).or_else(|| find(&EOS_NAMES));
+        let mut notes = Vec::new();
+        for (what, used, other) in [
+            ("bos_token", around.first, &named.bos),
+            ("eos_token", around.last, &named.eos),
+        ] {
+            let Some(other) = other else { continue };
+            match (used, ids.get(other)) {
+                (_, None) => notes.push(format!(
+                    "{what} is {other:?}, which the vocabulary does not have"
+                )),
+                (Some(used), Some(&id)) if used != id => notes.push(format!(
+                    "{what} is {other:?}, but the post-processor of tokenizer.json puts {:?} \
+                     there; the post-processor counts",
+                    inner.id_to_token(used).unwrap_or_default()
+                )),
+                _ => {}
+            }
+        }
         let control = inner
             .get_added_tokens_decoder()
             .into_iter()
@@ -150,6 +185,9 @@ impl Tokenizer {
             control,
             bos,
             eos,
+            adds_bos: around.is_told.then_some(around.first.is_some()),
+            adds_eos: around.is_told.then_some(around.last.is_some()),
+            notes,
         })
     }
 
@@ -199,6 +237,33 @@ impl Tokenizer {
         self.eos
     }
 
+    /// Whether the model's own tokenizer puts the beginning of a sequence before a text: what the
+    /// post-processor of its `tokenizer.json` says, and where that says nothing, the flag in
+    /// `tokenizer_config.json`; `None` if neither does.
+    pub fn adds_bos(&self) -> Option<bool> {
+        self.adds_bos
+    }
+
+    /// Whether the model's own tokenizer puts the end of a sequence behind a text, told as by
+    /// [`Tokenizer::adds_bos`].
+    pub fn adds_eos(&self) -> Option<bool> {
+        self.adds_eos
+    }
+
+    /// What a user should know of the tokenizer's files, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The first byte at which a text is not the same after encoding and decoding; `None` if all
+    /// of it is.
+    pub fn lossy_at(&self, text: &str) -> Result<Option<usize>> {
+        let back = self.decode(&self.encode(text)?)?;
+        let same = text.bytes().zip(back.bytes()).take_while(|(a, b)| a == b);
+        let same = same.count();
+        Ok((text != back).then_some(same))
+    }
+
     /// SHA-256 of the `tokenizer.json`, in hexadecimal.
     pub fn hash(&self) -> &str {
         &self.hash
@@ -215,24 +280,4 @@ impl Tokenizer {
             message,
         }
     }
-}
-
-/// The control token that the file's own post-processor puts before a single text.
-fn first_of_template(
-    tokenizer: &Value,
-    ids: &std::collections::HashMap<String, u32>,
-) -> Option<u32> {
-    let processor = tokenizer.get("post_processor")?;
-    let steps = match processor.get("processors") {
-        Some(steps) => steps.as_array()?.as_slice(),
-        None => std::slice::from_ref(processor),
-    };
-    steps.iter().find_map(|step| {
-        let name = match step.get("type")?.as_str()? {
-            "TemplateProcessing" => step.pointer("/single/0/SpecialToken/id")?.as_str()?,
-            "RobertaProcessing" | "BertProcessing" => step.pointer("/cls/0")?.as_str()?,
-            _ => return None,
-        };
-        ids.get(name).copied()
-    })
 }

@@ -1,19 +1,40 @@
-//! Parquet files of a data set repository on the Hugging Face hub.
+//! Data sets and models of the Hugging Face hub.
 //!
 //! The usual cache of the hub's own tools is used and honoured: what `huggingface-cli download`
-//! or Python's `datasets` put there is found without the network. A token, if any, is read by the
-//! client from its usual place and appears in no message.
+//! or Python's `datasets` put there is found without the network. A token, if any, is read from
+//! its usual place and appears in no message.
+
+mod client;
+mod download;
+mod model;
+mod refusal;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
-use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, Repo, RepoType};
+use hf_hub::RepoType;
 
+use self::client::{Hub, Repository};
+use self::refusal::Failure;
 use super::{Source, SourceFile, SourceOptions, is_plain_name, stays_inside};
 use crate::error::{Error, Result};
 use crate::files;
 
+pub use self::model::fetch_model;
+pub(super) use self::model::{promised_hash, shards_of_index};
+
+/// The Parquet files of a data set.
 pub(super) fn fetch(
+    source: &Source,
+    repository: &str,
+    options: &SourceOptions,
+) -> Result<Vec<SourceFile>> {
+    fetch_from(&Hub::from_env(), source, repository, options)
+}
+
+fn fetch_from(
+    hub: &Hub,
     source: &Source,
     repository: &str,
     options: &SourceOptions,
@@ -35,13 +56,13 @@ pub(super) fn fetch(
         )));
     }
 
-    let cache = Cache::from_env();
-    let repo = Repo::with_revision(
-        repository.to_owned(),
-        RepoType::Dataset,
-        revision.to_owned(),
-    );
-    let snapshot = cache.repo(repo.clone()).pointer_path(revision);
+    let repository = Repository {
+        kind: RepoType::Dataset,
+        name: repository,
+        revision,
+    };
+    let commit = cached_commit(&hub.folder(repository), revision);
+    let snapshot = download::snapshot(&hub.folder(repository), &commit);
     let cached = complete_shards(&snapshot, config)?;
     let paths = match cached {
         Some(names) => names
@@ -56,13 +77,36 @@ pub(super) fn fetch(
                 "the network is not to be used",
             ));
         }
-        None => download(repo, config)
-            .map_err(|problem| unreachable(source, revision, config, &problem))?,
+        None => shards_from(hub, repository, config).map_err(|failure| match failure {
+            Failure::Unreachable(problem) | Failure::Refused(problem) => {
+                unreachable(source, revision, config, &problem)
+            }
+            Failure::Here(error) => error,
+        })?,
     };
     paths
         .into_iter()
         .map(|(path, name)| SourceFile::describe(path, format!("{source}@{revision}/{name}")))
         .collect()
+}
+
+/// The commit that a revision meant when it was last fetched; the revision itself if it is one.
+fn cached_commit(folder: &Path, revision: &str) -> String {
+    let reference = folder.join("refs").join(revision);
+    match files::read_to_string(reference) {
+        Ok(commit) if is_plain_name(commit.trim(), "") => commit.trim().to_owned(),
+        _ => revision.to_owned(),
+    }
+}
+
+/// Writes down which commit a branch or tag means, as the hub's own tools do.
+fn remember_commit(folder: &Path, revision: &str, commit: &str) -> Result<()> {
+    if revision == commit {
+        return Ok(());
+    }
+    let references = folder.join("refs");
+    files::create_dir_all(&references)?;
+    files::write_atomic(references.join(revision), commit.as_bytes())
 }
 
 fn is_wanted(name: &str, config: Option<&str>) -> bool {
@@ -105,46 +149,32 @@ fn shards(name: &str) -> Option<usize> {
     count.parse().ok()
 }
 
-fn download(
-    repo: Repo,
+fn shards_from(
+    hub: &Hub,
+    repository: Repository<'_>,
     config: Option<&str>,
-) -> std::result::Result<Vec<(PathBuf, String)>, String> {
-    let api = ApiBuilder::from_env()
-        .with_retries(3)
-        .with_progress(false)
-        .build()
-        .and_then(|api| {
-            let repo: ApiRepo = api.repo(repo);
-            repo.info().map(|info| (repo, info))
-        });
-    let (repo, info) = api.map_err(|error| plain(&error))?;
-    let mut names: Vec<String> = info
-        .siblings
-        .into_iter()
-        .map(|file| file.rfilename)
-        .filter(|name| is_wanted(name, config))
-        .collect();
-    names.sort();
+) -> std::result::Result<Vec<(PathBuf, String)>, Failure> {
+    let listing = hub.list(repository)?;
+    let mut names = listing.names();
+    names.retain(|name| is_wanted(name, config));
     if names.is_empty() {
-        return Err("the repository has no Parquet file there".to_owned());
+        return Err(Failure::Refused(
+            "the repository has no Parquet file there".to_owned(),
+        ));
     }
+    remember_commit(
+        &hub.folder(repository),
+        repository.revision,
+        &listing.commit,
+    )?;
+    let repository = repository.at(&listing.commit);
     names
         .into_iter()
         .map(|name| {
-            let path = repo.get(&name).map_err(|error| plain(&error))?;
+            let path = download::bring(hub, repository, &name, &|_, _, _| {})?;
             Ok((path, name))
         })
         .collect()
-}
-
-/// One line of the client's error.
-fn plain(error: &ApiError) -> String {
-    error
-        .to_string()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
 }
 
 fn unreachable(source: &Source, revision: &str, config: Option<&str>, problem: &str) -> Error {
@@ -165,7 +195,7 @@ fn unreachable(source: &Source, revision: &str, config: Option<&str>, problem: &
 }
 
 #[cfg(test)]
-mod tests {
+mod shard_tests {
     use super::*;
 
     #[test]
