@@ -130,9 +130,8 @@ impl Published {
                 }
                 true
             }
-            (Some(true), (None, None)) => true,
+            (Some(true), (_, None)) | (None, (Some(_), None)) => true,
             // Which of the two names a tied matrix has is a matter of the writer.
-            (Some(true) | None, (Some(_), None)) => true,
             (Some(true), (None, Some(head))) => {
                 let head = head.clone();
                 self.tensors.insert(EMBEDDING.into(), head);
@@ -225,11 +224,6 @@ impl Published {
     /// Sizes and constants.
     pub fn config(&self) -> &ModelConfig {
         &self.config
-    }
-
-    /// The files that hold weights.
-    pub fn files(&self) -> &[PathBuf] {
-        &self.files
     }
 
     /// Of a GGUF file, its settings, the tokenizer among them.

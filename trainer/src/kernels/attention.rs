@@ -8,6 +8,7 @@
 
 use rayon::prelude::*;
 
+use super::few_rows;
 use super::math;
 use super::matmul::{Matrix, MatrixMut, Output, product_serial};
 
@@ -47,7 +48,7 @@ impl Heads {
         self.query / self.key_value
     }
 
-    fn scale(self) -> f32 {
+    pub(super) fn scale(self) -> f32 {
         (1.0 / (self.dim as f64).sqrt()) as f32
     }
 
@@ -99,6 +100,23 @@ pub fn forward(
     assert_eq!(out.len(), q.len());
     assert_eq!(k.len(), v.len());
     assert_eq!(log_sum_exp.len() * heads.dim, q.len());
+    if segments.iter().all(|segment| segment.queries == 1) {
+        few_rows::attend(out, log_sum_exp, [q, k, v], segments, heads);
+    } else {
+        forward_tiled(out, log_sum_exp, q, k, v, segments, heads);
+    }
+}
+
+/// [`forward`] by tiles of queries.
+pub(super) fn forward_tiled(
+    out: &mut [f32],
+    log_sum_exp: &mut [f32],
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    segments: &[Segment],
+    heads: Heads,
+) {
     let mut tiles = Vec::new();
     let (mut out, mut log_sum_exp) = (out, log_sum_exp);
     let mut row = 0;

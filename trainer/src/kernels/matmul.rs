@@ -10,6 +10,8 @@
 
 use gemm::Parallelism;
 
+use super::few_rows;
+
 /// A read-only matrix inside a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
@@ -171,7 +173,18 @@ fn run(
 }
 
 /// `C[m, n] = A[m, k] · B[n, k]ᵀ`: the forward of a linear layer (`B` is its weight `[out, in]`).
+///
+/// With few rows it is made by a kernel of its own, as sums in another order.
 pub fn matmul_nt(c: &mut [f32], a: &[f32], b: &[f32], [m, n, k]: [usize; 3], output: Output) {
+    if m <= few_rows::FEW {
+        assert_eq!(
+            (c.len(), a.len(), b.len()),
+            (m * n, m * k, n * k),
+            "product [{m}, {n}, {k}]"
+        );
+        few_rows::product_nt(c, a, b, [m, n, k], output);
+        return;
+    }
     let b = Matrix::new(b, n, k).transposed();
     product(
         MatrixMut::new(c, m, n),

@@ -8,6 +8,7 @@ pub mod attention;
 pub mod cross_entropy;
 pub mod elementwise;
 pub mod embedding;
+mod few_rows;
 pub mod math;
 pub mod matmul;
 pub mod rms_norm;

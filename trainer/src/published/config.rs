@@ -97,13 +97,18 @@ impl Reader<'_> {
                 "has a quantization_config; give the unquantised weights, or a GGUF file",
             ));
         }
+        self.check_rotary_part()?;
+        Ok(kind)
+    }
+
+    fn check_rotary_part(&self) -> Result<()> {
         let part = self.number("partial_rotary_factor", 1.0)?;
         if part < 1.0 {
             return Err(self.refuse(format!(
                 "partial_rotary_factor is {part}; only whole heads are turned"
             )));
         }
-        Ok(kind)
+        Ok(())
     }
 
     /// θ and the scaling, under the names of Transformers 4 (`rope_theta`, `rope_scaling`) or 5 (`rope_parameters`).
@@ -121,11 +126,22 @@ impl Reader<'_> {
             path: self.path,
             values,
         };
+        inner.check_rotary_part()?;
         let theta = inner.number("rope_theta", self.number("rope_theta", 10_000.0)?)?;
-        let kind = ["rope_type", "type"]
+        let kind = match ["rope_type", "type"]
             .into_iter()
-            .find_map(|name| inner.get(name)?.as_str())
-            .unwrap_or("default");
+            .find_map(|name| inner.get(name))
+        {
+            None if values.values().any(Value::is_object) => {
+                return Err(self.refuse(format!(
+                    "{key} differs between layers, which no plain Llama's does"
+                )));
+            }
+            None => "default",
+            Some(kind) => kind.as_str().ok_or_else(|| {
+                self.refuse(format!("{key} is of kind {kind}; it must be a name"))
+            })?,
+        };
         let needed = |name: &str| {
             inner.get(name).and_then(Value::as_f64).ok_or_else(|| {
                 self.refuse(format!("{key} is of kind {kind} and has no number {name}"))
@@ -378,6 +394,11 @@ mod tests {
             (
                 json!({ "rope_scaling": { "type": "linear" } }),
                 "no number factor",
+            ),
+            (json!({ "rope_scaling": { "type": 3 } }), "kind 3"),
+            (
+                json!({ "rope_parameters": { "full_attention": { "rope_type": "yarn" } } }),
+                "differs between layers",
             ),
             (json!({ "quantization_config": {} }), "quantization_config"),
             (json!({ "hidden_size": 0 }), "hidden_size is 0"),

@@ -42,9 +42,10 @@ pub(super) fn open(folder: &Path) -> Result<Weights> {
     if index.is_file() {
         return sharded(folder, &index);
     }
-    let pickled = files::names(folder)?
-        .into_iter()
-        .find(|name| name.ends_with(".bin") || name.ends_with(".pth"));
+    let pickled = files::names(folder)?.into_iter().find(|name| {
+        let ending = Path::new(name).extension();
+        ending.is_some_and(|ending| ending == "bin" || ending == "pth")
+    });
     Err(Error::checkpoint(
         folder,
         match pickled {
@@ -206,6 +207,9 @@ fn stored(path: &Path, name: &str, entry: &Entry, file: usize, start: u64) -> Re
             ));
         }
     };
+    if shape.contains(&0) {
+        return refused(format!("has shape {:?}, which holds nothing", entry.shape));
+    }
     let [from, to] = entry.data_offsets;
     let stored = Stored {
         file,

@@ -236,12 +236,19 @@ fn describe(metadata: &Metadata, architecture: &str, tensors: &[Listed]) -> Resu
         )));
     }
     let scaling = match metadata.text(&key("rope.scaling.type"))? {
-        None | Some("none") => None,
-        Some("linear") => Some(RopeScaling::Linear {
-            factor: metadata
-                .number(&key("rope.scaling.factor"))?
-                .ok_or_else(|| refused("has linear rope scaling without a factor".into()))?,
-        }),
+        Some("none") => None,
+        // Older files name a factor, under either key, and no kind: llama.cpp reads it as linear.
+        kind @ (None | Some("linear")) => {
+            let factor = match metadata.number(&key("rope.scaling.factor"))? {
+                Some(factor) => Some(factor),
+                None => metadata.number(&key("rope.scale_linear"))?,
+            };
+            let factor = factor.filter(|factor| !(kind.is_none() && [0.0, 1.0].contains(factor)));
+            if kind.is_some() && factor.is_none() {
+                return Err(refused("has linear rope scaling without a factor".into()));
+            }
+            factor.map(|factor| RopeScaling::Linear { factor })
+        }
         Some(other) => {
             return Err(refused(format!(
                 "has rope scaling of kind `{other}`; the kinds that axmem knows are none, linear and the factors of Llama 3"

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use axmem_trainer::checkpoint::{self, Export, ExportDtype};
 use axmem_trainer::random::Stream;
-use axmem_trainer::{Grid, Kind, Llama, ModelConfig, Result, launch};
+use axmem_trainer::{Grid, Kind, Llama, ModelConfig, Published, Result, RopeScaling, launch};
 use candle_core::{DType, Device, Tensor};
 use half::bf16;
 use serde_json::Value;
@@ -291,4 +291,43 @@ fn models_and_logits_for_transformers() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn an_export_is_read_back_as_the_same_model() {
+    let llama3 = RopeScaling::Llama3 {
+        factor: 8.0,
+        low: 1.0,
+        high: 4.0,
+        original_positions: 16,
+    };
+    for (qkv_bias, output_bias, tied, rope_scaling) in [
+        (false, false, true, None),
+        (true, true, false, Some(RopeScaling::Linear { factor: 2.0 })),
+        (true, false, false, Some(llama3)),
+    ] {
+        let model = ModelConfig {
+            qkv_bias,
+            output_bias,
+            tied,
+            rope_scaling,
+            ..tiny::config()
+        };
+        let folder = tempdir().unwrap();
+        let checkpoint = folder.path().join("checkpoint");
+        saved(&model, &Grid::new(2, 1, 2, 1), &checkpoint);
+        let out = folder.path().join("out");
+        // Several files, so an index too.
+        checkpoint::export(&checkpoint, &out, &options(ExportDtype::F32, 4000)).unwrap();
+        let published = Published::open(&out).unwrap();
+        assert_eq!(published.config(), &model);
+        launch::threads(&Grid::single(), |rank| {
+            for param in published.llama(rank)?.params() {
+                let expected = (0..param.weight.len()).map(|at| value(&param.name, at));
+                assert!(param.weight.iter().copied().eq(expected), "{}", param.name);
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
 }

@@ -130,7 +130,7 @@ fn w01_logits_of_published_models_equal_transformers() {
         let published = Published::open(&model(name)).unwrap();
         let reference = json(&model(name).join("reference.json"));
         on_grid(&Grid::single(), |rank| {
-            compare(name, &published, &reference, rank)
+            compare(name, &published, &reference, rank);
         });
     }
 }
@@ -206,7 +206,7 @@ fn w01_a_gguf_file_gives_the_logits_of_transformers_on_any_grid() {
     let reference = json(&fixtures().join("tiny_gguf.json"));
     for grid in [Grid::single(), Grid::new(2, 1, 2, 1), Grid::new(1, 2, 3, 1)] {
         on_grid(&grid, |rank| {
-            compare("tiny.gguf", &published, &reference, rank)
+            compare("tiny.gguf", &published, &reference, rank);
         });
     }
     let tokens = published
@@ -453,7 +453,7 @@ fn tensors_that_are_missing_unknown_or_of_another_shape_are_named() {
     let changed = |change: &dyn Fn(&mut Tensors)| {
         let folder = copy("tied");
         rewrite(&folder.path().join("model.safetensors"), |tensors, _| {
-            change(tensors)
+            change(tensors);
         });
         refused(folder.path())
     };

@@ -134,10 +134,12 @@ impl<R: Read> Source<'_, R> {
         }
         let kind = self.u32()?;
         let count = self.count("elements of a list", smallest(kind))?;
+        // No key that is read holds small integers, which would take many times the file's bytes.
+        let is_kept = !matches!(kind, 0..=3 | 7 | 9);
         let mut lists = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
             match self.value(kind, depth + 1)? {
-                Value::Integer(value) => lists.0.push(
+                Value::Integer(value) if is_kept => lists.0.push(
                     i64::try_from(value)
                         .map_err(|_| format!("has {value} in a list, above 2^63"))?,
                 ),
@@ -148,7 +150,7 @@ impl<R: Read> Source<'_, R> {
         }
         Ok(match kind {
             6 | 12 => Value::Numbers(lists.1),
-            7 | 9 => Value::Other,
+            _ if !is_kept => Value::Other,
             8 => Value::Texts(lists.2),
             _ => Value::Integers(lists.0),
         })
