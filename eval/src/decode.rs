@@ -1,37 +1,16 @@
 //! Greedy decoding: exactly the asked number of steps, lowest id on ties, end-of-text an ordinary id.
 
-use crate::{Error, LanguageModel, Result};
+use crate::logits::{argmax, for_rows};
+use crate::{Error, LanguageModel, Result, share};
 
-/// The largest of a row of logits and the lowest id that holds it, or `None` where the row holds
-/// NaN or no finite value.
-pub(crate) fn argmax(row: &[f32]) -> Option<(u32, f32)> {
-    let mut best: Option<(u32, f32)> = None;
-    for (id, &logit) in row.iter().enumerate() {
-        if logit.is_nan() {
-            return None;
-        }
-        if best.is_none_or(|(_, top)| logit > top) {
-            best = Some((id as u32, logit));
-        }
-    }
-    best.filter(|(_, top)| top.is_finite())
-}
-
-/// Checks that a model returned `rows` rows of logits.
-pub(crate) fn check_rows(logits: &[f32], rows: usize, vocab: usize) -> Result<()> {
-    if logits.len() == rows * vocab {
-        return Ok(());
-    }
-    Err(Error::Model(format!(
-        "returned {} logits where {rows} rows of {vocab} were asked for",
-        logits.len()
-    )))
-}
+/// Stands for the choice from logits that are not finite.
+const NOT_FINITE: u64 = u64::MAX;
 
 /// Continues each prefix by exactly `steps` ids, free-running, with a key-value cache.
 ///
 /// The prefixes are one batch and nothing is padded; the caller bounds the memory by the number of
-/// prefixes that it passes at once.
+/// prefixes that it passes at once. On a grid all ranks call it with the same prefixes; each decodes its share, and all
+/// get all continuations.
 ///
 /// # Errors
 /// An empty prefix, a prefix that leaves no room for `steps` ids, or logits that are not finite.
@@ -40,15 +19,27 @@ pub fn greedy<M: LanguageModel>(
     prefixes: &[&[u32]],
     steps: usize,
 ) -> Result<Vec<Vec<u32>>> {
-    let mut continuations = vec![Vec::with_capacity(steps); prefixes.len()];
+    greedy_named(model, prefixes, steps, |index| format!("prefix {index}"))
+}
+
+/// As [`greedy`]; errors call a prefix by `name`.
+pub(crate) fn greedy_named<M: LanguageModel>(
+    model: &M,
+    prefixes: &[&[u32]],
+    steps: usize,
+    name: impl Fn(usize) -> String,
+) -> Result<Vec<Vec<u32>>> {
     if steps == 0 || prefixes.is_empty() {
-        return Ok(continuations);
+        return Ok(vec![Vec::new(); prefixes.len()]);
     }
     for (index, prefix) in prefixes.iter().enumerate() {
         if prefix.is_empty() {
             return Err(Error::setting(
                 "prefix",
-                format!("prefix {index} is empty; decoding needs at least one id to start from"),
+                format!(
+                    "{} is empty; decoding needs at least one id to start from",
+                    name(index)
+                ),
             ));
         }
         // The last id is never read back, so it needs no position.
@@ -60,22 +51,38 @@ pub fn greedy<M: LanguageModel>(
             )));
         }
     }
-    let vocab = model.vocab();
-    let (mut cache, mut logits) = model.prefill(prefixes, steps - 1)?; // [n, V]
-    for step in 0..steps {
-        check_rows(&logits, prefixes.len(), vocab)?;
-        let mut next = Vec::with_capacity(prefixes.len());
-        for (index, row) in logits.chunks_exact(vocab).enumerate() {
-            let (id, _) = argmax(row).ok_or_else(|| Error::Numerical {
-                document: format!("prefix {index}"),
+    let continuations = share::split(model, prefixes, steps, |own| follow(model, own, steps))?;
+    let ids = |(index, words): (usize, Vec<u64>)| {
+        if let Some(step) = words.iter().position(|&word| word == NOT_FINITE) {
+            return Err(Error::Numerical {
+                document: name(index),
                 problem: format!("logits of step {step} are not finite"),
-            })?;
-            continuations[index].push(id);
-            next.push(id);
+            });
+        }
+        Ok(words.into_iter().map(|word| word as u32).collect())
+    };
+    continuations.into_iter().enumerate().map(ids).collect()
+}
+
+/// The choices of all steps, prefix by prefix. A sequence whose logits are not finite goes on with id 0.
+fn follow<M: LanguageModel>(model: &M, prefixes: &[&[u32]], steps: usize) -> Result<Vec<u64>> {
+    let (vocab, rows) = (model.vocab(), prefixes.len());
+    let choose = |_: usize, row: &[f32]| argmax(row);
+    let mut chosen = vec![NOT_FINITE; rows * steps];
+    let (mut cache, mut choices) = for_rows(vocab, rows, choose, |visit| {
+        model.prefill(prefixes, steps - 1, visit)
+    })?;
+    for step in 0..steps {
+        for (row, choice) in choices.iter().enumerate() {
+            chosen[row * steps + step] = choice.map_or(NOT_FINITE, u64::from);
         }
         if step + 1 < steps {
-            logits = model.decode(&mut cache, &next)?;
+            let next: Vec<u32> = choices.iter().map(|choice| choice.unwrap_or(0)).collect();
+            choices = for_rows(vocab, rows, choose, |visit| {
+                model.decode(&mut cache, &next, visit)
+            })?
+            .1;
         }
     }
-    Ok(continuations)
+    Ok(chosen)
 }

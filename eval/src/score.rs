@@ -1,20 +1,25 @@
 //! Teacher-forced scoring: one pass over the true text gives exact match, matched prefix,
-//! log-probability, margin and fragility.
+//! log-probability, ranks, entropy, margin and fragility.
 //!
 //! Greedy decoding reproduces a suffix if and only if, under the true prefix, every argmax equals
 //! its target, so no text needs to be generated. Free-running decoding is the cross-check.
 //! Documents of a batch are read side by side and never padded: the batch size cannot change a
-//! result by more than rounding.
+//! result by more than rounding. Ranks that hold the same model share each batch.
 
-use std::collections::{BTreeSet, HashSet};
-use std::ops::Range;
+mod position;
+mod read;
+mod summary;
 
-use crate::decode::{argmax, check_rows};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use self::position::Position;
+use self::read::{Limits, Reading, continuations, read, read_cached};
+pub use self::summary::Score;
 use crate::probe::{Cut, Prefix, Probe};
-use crate::{Error, LanguageModel, Result, greedy};
+use crate::{Error, LanguageModel, Result};
 
-/// The most logits held at once (256 MiB of f32); a larger batch is read in parts.
-const LOGITS_AT_ONCE: usize = 1 << 26;
+/// Ids in a batch, unless set otherwise.
+pub const BATCH_TOKENS: usize = 16_384;
 /// Documents decoded as a cross-check where generated text is not wanted.
 const CROSS_CHECKED: usize = 8;
 /// Documents that measure the numerical tolerance.
@@ -31,8 +36,10 @@ pub struct ScoreSettings {
     pub prefix: Vec<Prefix>,
     /// The fewest ids that prefix `all` may have.
     pub min_prefix: usize,
-    /// Documents read at once.
+    /// The most documents read at once, on all ranks together.
     pub batch: usize,
+    /// The most ids read at once; a longer document is a batch alone. See [`BATCH_TOKENS`].
+    pub batch_tokens: usize,
     /// The BOS id where the policy adds one.
     pub bos: Option<u32>,
     /// Also decode the longest suffix of every document free-running, and compare.
@@ -44,71 +51,22 @@ pub struct ScoreSettings {
     pub tolerance: f32,
 }
 
-/// What one pass says about one document; lists run along `suffix`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Score {
-    /// The document's id.
-    pub document: String,
-    /// Its cluster.
-    pub cluster: String,
-    /// The prefix setting, `all` or a number.
-    pub prefix: String,
-    /// The suffix lengths S.
-    pub suffix: Vec<u32>,
-    /// All S ids reproduced.
-    pub exact: Vec<bool>,
-    /// Index of the first id that differs; S where none does.
-    pub matched_prefix: Vec<u32>,
-    /// Σ log p of the suffix in nats.
-    pub log_probability: Vec<f64>,
-    /// Probability that sampling at temperature 1 gives the suffix.
-    pub p_z: Vec<f64>,
-    /// Signed margin: least (target logit - largest other logit) over the S positions.
-    pub margin: Vec<f32>,
-    /// Absolute margin below τ.
-    pub fragile: Vec<bool>,
-    /// Share of teacher-forced argmaxes that equal their target.
-    pub token_accuracy: Vec<f64>,
-    /// The expected ids of the longest suffix.
-    pub target: Vec<u32>,
-    /// The teacher-forced argmaxes of the longest suffix.
-    pub predicted: Vec<u32>,
-    /// The free-running ids of the longest suffix, where they were asked for.
-    pub generated: Option<Vec<u32>>,
-}
-
-/// What one row of logits says about its target.
-#[derive(Debug, Clone, Copy)]
-struct Position {
-    predicted: u32,
-    correct: bool,
-    log_probability: f64,
-    gap: f32,
-}
-
-impl Position {
-    /// `None` where the row is not finite or the target has no row.
-    fn of(row: &[f32], target: u32) -> Option<Self> {
-        let (predicted, top) = argmax(row)?;
-        let target_logit = *row.get(target as usize)?;
-        let mut other = f32::NEG_INFINITY;
-        let mut sum = 0.0_f64;
-        for (id, &logit) in row.iter().enumerate() {
-            sum += (f64::from(logit) - f64::from(top)).exp();
-            if id != target as usize {
-                other = other.max(logit);
-            }
+impl ScoreSettings {
+    fn limits(&self) -> Limits {
+        Limits {
+            documents: self.batch,
+            tokens: self.batch_tokens,
         }
-        Some(Self {
-            predicted,
-            correct: predicted == target,
-            log_probability: f64::from(target_logit) - f64::from(top) - sum.ln(),
-            gap: target_logit - other,
-        })
+    }
+
+    fn longest(&self) -> usize {
+        self.suffix.iter().copied().max().unwrap_or(0)
     }
 }
 
 /// Scores every probe under every prefix setting: for each prefix in order, the probes in order.
+///
+/// On a grid all ranks call it with the same probes; each evaluates its share, and all get all scores.
 ///
 /// # Errors
 /// Settings out of range, a document that is too short or longer than the model, an id outside the
@@ -120,11 +78,12 @@ pub fn score<M: LanguageModel>(
     settings: &ScoreSettings,
 ) -> Result<Vec<Score>> {
     check(model, probes, settings)?;
-    let longest = longest(settings);
+    let (longest, limits) = (settings.longest(), settings.limits());
     let mut scores = Vec::with_capacity(probes.len() * settings.prefix.len());
     for &prefix in &settings.prefix {
         let long = cut_all(model, probes, longest, prefix, settings)?;
-        let long_positions = read(model, probes, &long, settings.batch)?;
+        let long = readings(probes, &long);
+        let long_positions = read(model, &long, limits)?;
         // Under prefix `all` a shorter suffix is seen by the same pass; under prefix P its prefix
         // starts elsewhere, so it is a pass of its own.
         let mut by_suffix = Vec::with_capacity(settings.suffix.len());
@@ -136,7 +95,7 @@ pub fn score<M: LanguageModel>(
                     .collect()
             } else {
                 let cuts = cut_all(model, probes, suffix, prefix, settings)?;
-                read(model, probes, &cuts, settings.batch)?
+                read(model, &readings(probes, &cuts), limits)?
             });
         }
         let first = scores.len();
@@ -145,16 +104,16 @@ pub fn score<M: LanguageModel>(
                 .iter()
                 .map(|all: &Vec<Vec<Position>>| all[index].as_slice())
                 .collect();
-            scores.push(summarise(
-                probe,
+            scores.push(Score::new(
+                &long[index],
+                &probe.cluster,
                 prefix,
                 &passes,
-                &long[index],
                 &long_positions[index],
                 settings,
             ));
         }
-        generate(model, &long, &mut scores[first..], settings)?;
+        decode(model, &long, &mut scores[first..], settings)?;
     }
     Ok(scores)
 }
@@ -167,7 +126,7 @@ pub fn cross_check_sample(probes: &[Probe]) -> BTreeSet<String> {
 
 /// Measures τ: twice the largest change of a gap (target logit - largest other logit) when the
 /// first 32 probes by document id are scored at another batch size and through the cache, and at
-/// least 1e-4.
+/// least 1e-4. On a grid all ranks call it with the same probes, and find the same.
 ///
 /// # Errors
 /// As [`score`].
@@ -181,17 +140,24 @@ pub fn measure_tolerance<M: LanguageModel>(
     chosen.sort_by_key(|probe| &probe.document);
     chosen.truncate(TOLERANCE_PROBES);
     let chosen: Vec<Probe> = chosen.into_iter().cloned().collect();
-    let other_batch = if settings.batch == 1 {
-        TOLERANCE_PROBES
-    } else {
-        1
+    let limits = settings.limits();
+    // One document at a time on each rank, or all at once where that is the usual batch.
+    let (_, parts) = model.share();
+    let other = Limits {
+        documents: if limits.documents <= parts {
+            TOLERANCE_PROBES.max(2 * parts)
+        } else {
+            parts
+        },
+        ..limits
     };
     let mut change = 0.0_f32;
     for &prefix in &settings.prefix {
-        let cuts = cut_all(model, &chosen, longest(settings), prefix, settings)?;
-        let reference = read(model, &chosen, &cuts, settings.batch)?;
-        let batched = read(model, &chosen, &cuts, other_batch)?;
-        let cached = read_cached(model, &chosen, &cuts, settings.batch)?;
+        let cuts = cut_all(model, &chosen, settings.longest(), prefix, settings)?;
+        let readings = readings(&chosen, &cuts);
+        let reference = read(model, &readings, limits)?;
+        let batched = read(model, &readings, other)?;
+        let cached = read_cached(model, &readings, limits)?;
         for other in [batched, cached] {
             for (a, b) in reference.iter().flatten().zip(other.iter().flatten()) {
                 if a.gap.to_bits() != b.gap.to_bits() {
@@ -208,8 +174,15 @@ pub fn measure_tolerance<M: LanguageModel>(
     Ok((2.0 * change).max(SMALLEST_TOLERANCE))
 }
 
-fn longest(settings: &ScoreSettings) -> usize {
-    settings.suffix.iter().copied().max().unwrap_or(0)
+/// The documents as one pass reads them.
+fn readings<'a>(probes: &'a [Probe], cuts: &'a [Cut]) -> Vec<Reading<'a>> {
+    let pairs = probes.iter().zip(cuts);
+    pairs
+        .map(|(probe, cut)| Reading {
+            document: &probe.document,
+            cut,
+        })
+        .collect()
 }
 
 fn check<M: LanguageModel>(model: &M, probes: &[Probe], settings: &ScoreSettings) -> Result<()> {
@@ -227,6 +200,9 @@ fn check<M: LanguageModel>(model: &M, probes: &[Probe], settings: &ScoreSettings
     }
     if settings.batch == 0 {
         return Err(Error::setting("score.batch", "must be at least 1"));
+    }
+    if settings.batch_tokens == 0 {
+        return Err(Error::setting("score.batch_tokens", "must be at least 1"));
     }
     if model.vocab() < 2 {
         return Err(Error::Model(
@@ -281,173 +257,90 @@ fn cut_all<M: LanguageModel>(
         .collect()
 }
 
-/// Reads each cut once, teacher-forced; the positions of its suffix, in the order of the cuts.
-fn read<M: LanguageModel>(
+/// Decodes the longest suffix of the `chosen` documents free-running, after the first prefix setting, and keeps it with
+/// what compares it to the target. `scores` are those of [`score`].
+///
+/// # Errors
+/// As [`score`].
+pub fn generate<M: LanguageModel>(
     model: &M,
     probes: &[Probe],
-    cuts: &[Cut],
-    batch: usize,
-) -> Result<Vec<Vec<Position>>> {
-    let vocab = model.vocab();
-    let rows = cuts.first().map_or(1, |cut| cut.suffix().len());
-    let batch = batch.min((LOGITS_AT_ONCE / (rows * vocab)).max(1));
-    let mut read = Vec::with_capacity(cuts.len());
-    for (probes, cuts) in probes.chunks(batch).zip(cuts.chunks(batch)) {
-        // The last id is only ever a target.
-        let sequences: Vec<&[u32]> = cuts
-            .iter()
-            .map(|cut| &cut.ids[..cut.ids.len() - 1])
-            .collect();
-        let positions: Vec<Range<usize>> = cuts
-            .iter()
-            .map(|cut| cut.prefix - 1..cut.ids.len() - 1)
-            .collect();
-        let logits = model.logits_at(&sequences, &positions)?; // [batch * S, V]
-        check_rows(&logits, cuts.len() * rows, vocab)?;
-        for ((probe, cut), block) in probes
-            .iter()
-            .zip(cuts)
-            .zip(logits.chunks_exact(rows * vocab))
-        {
-            let rows = block.chunks_exact(vocab).zip(cut.suffix()).enumerate();
-            let positions =
-                rows.map(|(step, (row, &target))| position_of(row, target, probe, step));
-            read.push(positions.collect::<Result<_>>()?);
-        }
-    }
-    Ok(read)
-}
-
-/// As [`read`], feeding the true suffix id by id through the cache.
-fn read_cached<M: LanguageModel>(
-    model: &M,
-    probes: &[Probe],
-    cuts: &[Cut],
-    batch: usize,
-) -> Result<Vec<Vec<Position>>> {
-    let vocab = model.vocab();
-    let steps = cuts.first().map_or(1, |cut| cut.suffix().len());
-    let mut all = Vec::with_capacity(cuts.len());
-    for (probes, cuts) in probes.chunks(batch).zip(cuts.chunks(batch)) {
-        let prefixes: Vec<&[u32]> = cuts.iter().map(Cut::prefix).collect();
-        let (mut cache, mut logits) = model.prefill(&prefixes, steps - 1)?; // [batch, V]
-        let mut read = vec![Vec::with_capacity(steps); cuts.len()];
-        for step in 0..steps {
-            check_rows(&logits, cuts.len(), vocab)?;
-            let next: Vec<u32> = cuts.iter().map(|cut| cut.suffix()[step]).collect();
-            for (index, row) in logits.chunks_exact(vocab).enumerate() {
-                read[index].push(position_of(row, next[index], &probes[index], step)?);
-            }
-            if step + 1 < steps {
-                logits = model.decode(&mut cache, &next)?;
-            }
-        }
-        all.extend(read);
-    }
-    Ok(all)
-}
-
-fn position_of(row: &[f32], target: u32, probe: &Probe, position: usize) -> Result<Position> {
-    Position::of(row, target).ok_or_else(|| Error::Numerical {
-        document: probe.document.clone(),
-        problem: format!("logits at position {position} of its suffix are not finite"),
-    })
-}
-
-fn summarise(
-    probe: &Probe,
-    prefix: Prefix,
-    passes: &[&[Position]],
-    cut: &Cut,
-    long: &[Position],
+    scores: &mut [Score],
+    chosen: &BTreeSet<String>,
     settings: &ScoreSettings,
-) -> Score {
-    let mut score = Score {
-        document: probe.document.clone(),
-        cluster: probe.cluster.clone(),
-        prefix: prefix.to_string(),
-        suffix: settings
-            .suffix
-            .iter()
-            .map(|&suffix| suffix as u32)
-            .collect(),
-        exact: Vec::new(),
-        matched_prefix: Vec::new(),
-        log_probability: Vec::new(),
-        p_z: Vec::new(),
-        margin: Vec::new(),
-        fragile: Vec::new(),
-        token_accuracy: Vec::new(),
-        target: cut.suffix().to_vec(),
-        predicted: long.iter().map(|position| position.predicted).collect(),
-        generated: None,
+) -> Result<()> {
+    check(model, probes, settings)?;
+    let prefix = settings.prefix[0];
+    let wanted: Vec<Probe> = probes
+        .iter()
+        .filter(|probe| chosen.contains(&probe.document))
+        .cloned()
+        .collect();
+    let cuts = cut_all(model, &wanted, settings.longest(), prefix, settings)?;
+    let settings = ScoreSettings {
+        generate: true,
+        ..settings.clone()
     };
-    for positions in passes {
-        let matched = positions
-            .iter()
-            .take_while(|position| position.correct)
-            .count();
-        let correct = positions.iter().filter(|position| position.correct).count();
-        let log_probability: f64 = positions
-            .iter()
-            .map(|position| position.log_probability)
-            .sum();
-        let margin = positions
-            .iter()
-            .map(|position| position.gap)
-            .fold(f32::INFINITY, f32::min);
-        score.exact.push(matched == positions.len());
-        score.matched_prefix.push(matched as u32);
-        score.log_probability.push(log_probability);
-        score.p_z.push(log_probability.exp());
-        score.margin.push(margin);
-        score.fragile.push(margin.abs() < settings.tolerance);
-        score
-            .token_accuracy
-            .push(correct as f64 / positions.len() as f64);
+    let name = prefix.to_string();
+    let mut first: HashMap<String, &mut Score> = scores
+        .iter_mut()
+        .filter(|score| score.prefix == name)
+        .map(|score| (score.document.clone(), score))
+        .collect();
+    let mut found = Vec::with_capacity(wanted.len());
+    for probe in &wanted {
+        let score = first.get(&probe.document).ok_or_else(|| {
+            Error::document(&probe.document, "was not scored under the first prefix")
+        })?;
+        found.push((**score).clone());
     }
-    score
+    decode(model, &readings(&wanted, &cuts), &mut found, &settings)?;
+    for score in found {
+        if let Some(place) = first.get_mut(&score.document) {
+            **place = score;
+        }
+    }
+    Ok(())
 }
 
-/// Decodes the longest suffix of each cut, or of those in the sample, and compares it with the
+/// Decodes the longest suffix of each document, or of those in the sample, and compares it with the
 /// teacher-forced verdict.
-fn generate<M: LanguageModel>(
+fn decode<M: LanguageModel>(
     model: &M,
-    cuts: &[Cut],
+    long: &[Reading<'_>],
     scores: &mut [Score],
     settings: &ScoreSettings,
 ) -> Result<()> {
-    let steps = longest(settings);
-    let Some(last) = settings.suffix.iter().position(|&suffix| suffix == steps) else {
+    let longest = settings.longest();
+    let Some(last) = settings.suffix.iter().position(|&suffix| suffix == longest) else {
         return Ok(());
     };
-    let mut chosen: Vec<(&Cut, &mut Score)> = cuts
+    let wanted = |document: &str| settings.generate || settings.cross_check.contains(document);
+    let chosen: Vec<Reading<'_>> = long
         .iter()
-        .zip(scores)
-        .filter(|(_, score)| settings.generate || settings.cross_check.contains(&score.document))
+        .filter(|reading| wanted(reading.document))
+        .copied()
         .collect();
-    for batch in chosen.chunks_mut(settings.batch) {
-        let prefixes: Vec<&[u32]> = batch.iter().map(|(cut, _)| cut.prefix()).collect();
-        let continuations = greedy(model, &prefixes, steps)?;
-        for ((cut, score), generated) in batch.iter_mut().zip(continuations) {
-            let exact = generated == cut.suffix();
-            if exact != score.exact[last] && !score.fragile[last] {
-                let does = if exact {
-                    "reproduces"
-                } else {
-                    "does not reproduce"
-                };
-                return Err(Error::Numerical {
-                    document: score.document.clone(),
-                    problem: format!(
-                        "free-running decoding {does} the suffix and the teacher-forced pass says otherwise, at a margin of {} (tolerance {}); measure the tolerance again or score in f32",
-                        score.margin[last], settings.tolerance
-                    ),
-                });
-            }
-            if settings.generate {
-                score.generated = Some(generated);
-            }
+    let generated = continuations(model, &chosen, settings.limits())?;
+    let scores = scores.iter_mut().filter(|score| wanted(&score.document));
+    for ((reading, score), generated) in chosen.iter().zip(scores).zip(generated) {
+        let exact = generated == reading.cut.suffix();
+        if exact != score.exact[last] && !score.fragile[last] {
+            let does = if exact {
+                "reproduces"
+            } else {
+                "does not reproduce"
+            };
+            return Err(Error::Numerical {
+                document: score.document.clone(),
+                problem: format!(
+                    "free-running decoding {does} the suffix and the teacher-forced pass says otherwise, at a margin of {} (tolerance {}); measure the tolerance again or score in f32",
+                    score.margin[last], settings.tolerance
+                ),
+            });
+        }
+        if settings.generate {
+            score.add_generated(generated);
         }
     }
     Ok(())

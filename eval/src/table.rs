@@ -2,7 +2,7 @@
 //!
 //! | table | record | columns |
 //! |---|---|---|
-//! | `scores` | [`ScoreRow`] | model, arm: text; trial: u32; time: text; epochs: u32; document, cluster, prefix: text; then lists along suffix: u32; exact: bool; matched_prefix: u32; log_probability, p_z: f64; margin: f32; fragile: bool; token_accuracy: f64; and lists of ids target, predicted, generated (or null): u32 |
+//! | `scores` | [`ScoreRow`] | model, arm: text; trial: u32; time: text; epochs: u32; document, cluster, prefix: text; then lists along suffix: u32; exact: bool; matched_prefix: u32; log_probability, p_z, log_probability_top_k, p_z_top_k, mean_rank, mean_entropy: f64; margin: f32; fragile: bool; token_accuracy: f64; lists along the ids of the longest suffix: target, predicted: u32; log_probabilities: f32; ranks: u32; entropies: f32; and, null where no text was generated, generated: list of u32; generated_matched: u32; generated_accuracy: f64; edit_distance, longest_run: u32; rouge_l, rouge_l_words: f64 |
 //! | `estimates` | [`Estimate`] | a column for each field |
 //! | `contrasts` | [`Contrast`] | a column for each field |
 //! | `overlap` | [`Overlap`] | a column for each field |
@@ -11,7 +11,7 @@
 use axmem_datasets::record;
 use axmem_datasets::table::{Array, Batch, Cell, Column, Record};
 
-use crate::estimate::{Contrast, ContrastKind, Estimate, Overlap, State, Transition};
+use crate::estimate::{Contrast, ContrastKind, Estimate, Measure, Overlap, State, Transition};
 use crate::{Score, ScoreRow, Time};
 
 /// Values that are stored by their names.
@@ -39,13 +39,18 @@ macro_rules! word {
 
 word!(Time);
 word!(ContrastKind);
+word!(Measure);
 word!(State);
 
 record!(Score as "scores" {
     document: String, cluster: String, prefix: String, suffix: Vec<u32>, exact: Vec<bool>,
-    matched_prefix: Vec<u32>, log_probability: Vec<f64>, p_z: Vec<f64>, margin: Vec<f32>,
-    fragile: Vec<bool>, token_accuracy: Vec<f64>, target: Vec<u32>, predicted: Vec<u32>,
-    generated: Option<Vec<u32>>,
+    matched_prefix: Vec<u32>, log_probability: Vec<f64>, p_z: Vec<f64>,
+    log_probability_top_k: Vec<f64>, p_z_top_k: Vec<f64>, mean_rank: Vec<f64>,
+    mean_entropy: Vec<f64>, margin: Vec<f32>, fragile: Vec<bool>, token_accuracy: Vec<f64>,
+    target: Vec<u32>, predicted: Vec<u32>, log_probabilities: Vec<f32>, ranks: Vec<u32>,
+    entropies: Vec<f32>, generated: Option<Vec<u32>>, generated_matched: Option<u32>,
+    generated_accuracy: Option<f64>, edit_distance: Option<u32>, longest_run: Option<u32>,
+    rouge_l: Option<f64>, rouge_l_words: Option<f64>,
 });
 record!(Estimate as "estimates" {
     model: String, parameters: u64, family: String, tokenizer: String, arm: String, trial: String,
@@ -56,7 +61,7 @@ record!(Estimate as "estimates" {
     dtype: String,
 });
 record!(Contrast as "contrasts" {
-    model: String, arm: String, bucket: String, kind: ContrastKind, suffix: u32, prefix: String,
+    model: String, arm: String, bucket: String, kind: ContrastKind, measure: Measure, suffix: u32, prefix: String,
     from: String, to: String, estimate: f64, low: f64, high: f64, level: f64, p: Option<f64>,
     p_adjusted: Option<f64>, family: String, method: String, detectable: Option<f64>,
     clusters: u64,

@@ -10,6 +10,7 @@
 //! | 5 | disk, memory or another resource |
 //! | 6 | a number that is not finite, or a grid that fails its certificate |
 //! | 7 | a rank or a collective |
+//! | 10 | an audit found a rate above `--fail-above` |
 //! | 130 | interrupted |
 
 use std::io;
@@ -29,6 +30,8 @@ pub enum Kind {
     Numerical = 6,
     /// A rank or a collective failed.
     Rank = 7,
+    /// An audit found a rate above `--fail-above`.
+    Exceeded = 10,
 }
 
 /// An error of the pipeline itself, with its family.

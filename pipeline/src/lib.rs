@@ -10,6 +10,9 @@
 //! touches no tensors and has no formula of statistics: those are the other crates' work, and the
 //! adapters in [`stages`] only open inputs, call them, and write outputs.
 
+pub mod artefact;
+pub mod audit;
+pub mod bench;
 pub mod certify;
 pub mod cli;
 pub mod digest;
@@ -21,5 +24,7 @@ pub mod plan;
 pub mod ranks;
 pub mod report;
 pub mod run;
+pub mod scoring;
 pub mod stages;
 pub mod store;
+pub mod weights;

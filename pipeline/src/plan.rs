@@ -77,7 +77,10 @@ impl Stage {
 
     /// Raised when the meaning of the stage's output changes.
     pub fn version(self) -> u32 {
-        1
+        match self {
+            Self::Score | Self::Estimate => 2,
+            _ => 1,
+        }
     }
 }
 
@@ -343,17 +346,8 @@ impl Builder<'_> {
                     held(node, Some(trial))
                 })
                 .collect(),
-            Weights::Hub {
-                repository,
-                revision,
-            } => {
-                let does = format!("{name}: {repository} at {}", &revision[..12]);
-                let settings = json!(weights);
-                let node = self.push(Stage::Weights, subject(None), settings, vec![], does);
-                vec![held(node, None)]
-            }
-            Weights::Folder(path) => {
-                let does = format!("{name}: {path}");
+            Weights::Published(published) => {
+                let does = format!("{name}: {}", published.source);
                 let settings = json!(weights);
                 let node = self.push(Stage::Weights, subject(None), settings, vec![], does);
                 vec![held(node, None)]

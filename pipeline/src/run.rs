@@ -6,12 +6,15 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::files;
+use axmem_datasets::source::ModelOptions;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::certify;
+use crate::digest::digest;
 use crate::events::{Events, print};
-use crate::experiment::{Experiment, Text, TokenizerChoice};
+use crate::experiment::resolved::PublishedModel;
+use crate::experiment::{Experiment, Text, TokenizerChoice, Weights};
 use crate::plan::{self, Node, Plan, Stage};
 use crate::ranks::Ranks;
 use crate::stages::{self, Context, engine};
@@ -122,6 +125,7 @@ struct Contents {
     corpus: Option<String>,
     background: Option<String>,
     tokenizer: Option<String>,
+    models: Vec<Option<String>>,
     certificate: Option<String>,
 }
 
@@ -138,6 +142,14 @@ impl Contents {
                 TokenizerChoice::File { path, .. } => Some(store.content(path.as_ref())?),
                 TokenizerChoice::Bpe { .. } | TokenizerChoice::Published => None,
             },
+            models: experiment
+                .models
+                .iter()
+                .map(|model| match &model.weights {
+                    Weights::Published(published) => of_model(store, published),
+                    Weights::Random(_) => Ok(None),
+                })
+                .collect::<Result<_>>()?,
             certificate: certificate
                 .exists()
                 .then(|| files::sha256_file(&certificate))
@@ -153,8 +165,30 @@ impl Contents {
         if let TokenizerChoice::File { content, .. } = &mut experiment.tokenizer {
             *content = self.tokenizer;
         }
+        for (model, content) in experiment.models.iter_mut().zip(self.models) {
+            if let Weights::Published(published) = &mut model.weights {
+                published.content = content;
+            }
+        }
         experiment.certificate = self.certificate;
     }
+}
+
+/// Hash of the files of a local model; `None` for one that its source pins, and for one that is not there, which is told
+/// when the study is run.
+fn of_model(store: &Store, published: &PublishedModel) -> Result<Option<String>> {
+    let Some(source) = published.local() else {
+        return Ok(None);
+    };
+    let Ok(found) = source.fetch(&ModelOptions::default(), &store.cache()) else {
+        return Ok(None);
+    };
+    let hashes: Vec<(&str, String)> = found
+        .files
+        .iter()
+        .map(|file| Ok((file.name.as_str(), store.content(&file.path)?)))
+        .collect::<Result<_>>()?;
+    Ok(Some(digest(&json!(hashes))))
 }
 
 struct Runner<'a> {
@@ -173,7 +207,9 @@ impl Runner<'_> {
         for &index in wanted {
             let node = &self.plan.nodes[index];
             if node.stage == Stage::Weights && !self.is_done(node) {
-                stages::weights::check(&self.request.experiment, node)?;
+                let experiment = &self.request.experiment;
+                let model = &experiment.models[node.subject.model.unwrap_or(0)];
+                stages::weights::check(experiment, model, &self.request.store, self.events)?;
             }
         }
         Ok(())

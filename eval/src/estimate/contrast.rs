@@ -7,7 +7,7 @@ use super::{
 };
 use crate::record::{ScoreRow, Time};
 use crate::stats::{
-    Side, Unit, benjamini_hochberg, did, holm, mcnemar, paired_change, sign_flip,
+    Interval, Side, Unit, benjamini_hochberg, did, holm, mcnemar, paired_change, sign_flip,
     smallest_detectable, smallest_detectable_gain,
 };
 use crate::{Error, Result};
@@ -51,6 +51,52 @@ impl std::str::FromStr for ContrastKind {
     }
 }
 
+/// What is compared of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Whether all ids of the suffix are reproduced: differences are those of rates.
+    Exact,
+    /// Log-probability of the suffix, in nats.
+    LogProbability,
+}
+
+impl Measure {
+    const ALL: [Self; 2] = [Self::Exact, Self::LogProbability];
+
+    /// The word used in tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::LogProbability => "log_probability",
+        }
+    }
+
+    /// Its value for one document.
+    pub(super) fn of(self, one: &Observation<'_>) -> f64 {
+        match self {
+            Self::Exact => f64::from(u8::from(one.exact)),
+            Self::LogProbability => one.log_probability,
+        }
+    }
+}
+
+impl std::fmt::Display for Measure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Measure {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|value| value.as_str() == text)
+            .ok_or_else(|| Error::Records(format!("`{text}` is not one of exact, log_probability")))
+    }
+}
+
 /// One row of the `contrasts` table; trials are pooled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contrast {
@@ -62,6 +108,8 @@ pub struct Contrast {
     pub bucket: String,
     /// What is compared.
     pub kind: ContrastKind,
+    /// Of what.
+    pub measure: Measure,
     /// Suffix length S.
     pub suffix: u32,
     /// Prefix setting.
@@ -70,7 +118,7 @@ pub struct Contrast {
     pub from: String,
     /// Second time; for `arm` the arm.
     pub to: String,
-    /// Difference of rates.
+    /// The difference: of rates, or in nats.
     pub estimate: f64,
     /// Lower end.
     pub low: f64,
@@ -86,9 +134,9 @@ pub struct Contrast {
     pub family: String,
     /// Interval and test: `bootstrap` (percentile, over clusters), or `recovered_variance` where
     /// clusters do not differ and the bootstrap would have width 0 (see [`did`] and
-    /// [`paired_change`]); then `+mcnemar` (exact), `+sign_flip` or `+permutation`.
+    /// [`paired_change`]), or `flat` (an interval of width 0) where this is so of log-probabilities; then `+mcnemar` (exact), `+sign_flip` or `+permutation`.
     pub method: String,
-    /// Smallest effect that would be found with the asked power.
+    /// Smallest effect that would be found with the asked power; none where the interval is flat.
     pub detectable: Option<f64>,
     /// Clusters, of both sides where there are two.
     pub clusters: u64,
@@ -107,11 +155,14 @@ pub fn contrasts(rows: &[ScoreRow], analysis: &Analysis) -> Result<Vec<Contrast>
         for (from, to) in CHANGES {
             let pairs = pairs(observations, from, to)?;
             let levels: BTreeSet<u32> = pairs.iter().map(|pair| pair.epochs).collect();
-            for &epochs in &levels {
-                contrasts.push(over_time(key, epochs, from, to, &pairs, analysis));
-            }
-            for &epochs in levels.iter().filter(|&&epochs| epochs > 0) {
-                contrasts.extend(against_control(key, epochs, from, to, &pairs, analysis)?);
+            for measure in Measure::ALL {
+                for &epochs in &levels {
+                    let cell = Cell::new(key, epochs, from.as_str(), to.as_str(), measure);
+                    contrasts.push(over_time(&cell, &pairs, analysis));
+                    if epochs > 0 {
+                        contrasts.extend(against_control(&cell, &pairs, analysis)?);
+                    }
+                }
             }
         }
         if key.arm != analysis.reference_arm {
@@ -120,7 +171,9 @@ pub fn contrasts(rows: &[ScoreRow], analysis: &Analysis) -> Result<Vec<Contrast>
                 ..key.clone()
             };
             if let Some(other) = series.get(&reference) {
-                contrasts.extend(against_arm(key, observations, other, analysis)?);
+                for measure in Measure::ALL {
+                    contrasts.extend(against_arm(key, observations, other, measure, analysis)?);
+                }
             }
         }
     }
@@ -128,20 +181,96 @@ pub fn contrasts(rows: &[ScoreRow], analysis: &Analysis) -> Result<Vec<Contrast>
     Ok(contrasts)
 }
 
-/// A mean over paired values with its test: `McNemar`'s where each cluster was seen once, sign-flip
-/// where one was seen more often.
-fn paired(
-    key: &Series,
+/// The labels of a contrast.
+struct Cell<'a> {
+    key: &'a Series,
     epochs: u32,
+    from: &'a str,
+    to: &'a str,
+    measure: Measure,
+}
+
+impl<'a> Cell<'a> {
+    fn new(key: &'a Series, epochs: u32, from: &'a str, to: &'a str, measure: Measure) -> Self {
+        Self {
+            key,
+            epochs,
+            from,
+            to,
+            measure,
+        }
+    }
+
+    /// A contrast without numbers.
+    fn contrast(&self, kind: ContrastKind, analysis: &Analysis) -> Contrast {
+        Contrast {
+            model: self.key.model.clone(),
+            arm: self.key.arm.clone(),
+            bucket: bucket_name(self.epochs),
+            kind,
+            measure: self.measure,
+            suffix: self.key.suffix,
+            prefix: self.key.prefix.clone(),
+            from: self.from.to_owned(),
+            to: self.to.to_owned(),
+            estimate: 0.0,
+            low: 0.0,
+            high: 0.0,
+            level: analysis.level,
+            p: None,
+            p_adjusted: None,
+            family: String::new(),
+            method: String::new(),
+            detectable: None,
+            clusters: 0,
+        }
+    }
+
+    /// Fills in an interval and its test. Recovered variances are those of rates; where log-probabilities have no spread,
+    /// neither has the interval, and nothing follows from it.
+    fn with_interval(
+        &self,
+        kind: ContrastKind,
+        (estimate, interval, fallback): (f64, Interval, bool),
+        (p, test): (f64, &str),
+        analysis: &Analysis,
+    ) -> Contrast {
+        let (level, power) = (analysis.level, analysis.power);
+        let detectable = smallest_detectable(estimate, interval, level, power);
+        let (interval, method, detectable) = match (fallback, self.measure) {
+            (false, _) => (interval, "bootstrap", Some(detectable)),
+            (true, Measure::Exact) => (interval, "recovered_variance", Some(detectable)),
+            (true, Measure::LogProbability) => {
+                let flat = Interval {
+                    low: estimate,
+                    high: estimate,
+                };
+                (flat, "flat", None)
+            }
+        };
+        Contrast {
+            estimate,
+            low: interval.low,
+            high: interval.high,
+            p: Some(p),
+            method: format!("{method}+{test}"),
+            detectable,
+            ..self.contrast(kind, analysis)
+        }
+    }
+}
+
+/// A mean over paired values with its test: for rates `McNemar`'s where each cluster was seen once, else sign-flip.
+fn paired(
+    cell: &Cell<'_>,
     kind: ContrastKind,
-    from: &str,
-    to: &str,
     changes: &[(&str, f64)],
     analysis: &Analysis,
 ) -> Contrast {
     let means = cluster_means(changes.iter().copied());
     let change = paired_change(&means, analysis.level, analysis.resamples, analysis.seed);
-    let (p, test) = if means.len() == changes.len() {
+    let once = means.len() == changes.len();
+    let (p, test) = if once && cell.measure == Measure::Exact {
         let count = |sign: f64| {
             changes
                 .iter()
@@ -155,78 +284,33 @@ fn paired(
             "sign_flip",
         )
     };
-    let interval = if change.fallback {
-        "recovered_variance"
-    } else {
-        "bootstrap"
-    };
+    let found = (change.estimate, change.interval, change.fallback);
+    let mut contrast = cell.with_interval(kind, found, (p, test), analysis);
+    if cell.measure == Measure::Exact {
+        let gain = smallest_detectable_gain(means.len() as u64, analysis.level, analysis.power);
+        contrast.detectable = contrast.detectable.map(|effect| effect.max(gain));
+    }
     Contrast {
-        model: key.model.clone(),
-        arm: key.arm.clone(),
-        bucket: bucket_name(epochs),
-        kind,
-        suffix: key.suffix,
-        prefix: key.prefix.clone(),
-        from: from.to_owned(),
-        to: to.to_owned(),
-        estimate: change.estimate,
-        low: change.interval.low,
-        high: change.interval.high,
-        level: analysis.level,
-        p: Some(p),
-        p_adjusted: None,
-        family: String::new(),
-        method: format!("{interval}+{test}"),
-        detectable: Some(
-            smallest_detectable(
-                change.estimate,
-                change.interval,
-                analysis.level,
-                analysis.power,
-            )
-            .max(smallest_detectable_gain(
-                means.len() as u64,
-                analysis.level,
-                analysis.power,
-            )),
-        ),
         clusters: means.len() as u64,
+        ..contrast
     }
 }
 
-fn over_time(
-    key: &Series,
-    epochs: u32,
-    from: Time,
-    to: Time,
-    pairs: &[Pair<'_>],
-    analysis: &Analysis,
-) -> Contrast {
+fn over_time(cell: &Cell<'_>, pairs: &[Pair<'_>], analysis: &Analysis) -> Contrast {
     let changes: Vec<(&str, f64)> = pairs
         .iter()
-        .filter(|pair| pair.epochs == epochs)
-        .map(|pair| (pair.cluster, pair.change()))
+        .filter(|pair| pair.epochs == cell.epochs)
+        .map(|pair| (pair.cluster, pair.change(cell.measure)))
         .collect();
-    paired(
-        key,
-        epochs,
-        ContrastKind::Paired,
-        from.as_str(),
-        to.as_str(),
-        &changes,
-        analysis,
-    )
+    paired(cell, ContrastKind::Paired, &changes, analysis)
 }
 
 fn against_control(
-    key: &Series,
-    epochs: u32,
-    from: Time,
-    to: Time,
+    cell: &Cell<'_>,
     pairs: &[Pair<'_>],
     analysis: &Analysis,
 ) -> Result<Option<Contrast>> {
-    let units = units(epochs, pairs)?;
+    let units = units(cell, pairs)?;
     let Some(result) = did(
         &units,
         analysis.level,
@@ -240,51 +324,25 @@ fn against_control(
         .iter()
         .filter(|unit| unit.sides.iter().any(|side| *side != Side::Neither))
         .count();
+    let found = (result.estimate, result.interval, result.fallback);
+    let test = (result.p, "permutation");
     Ok(Some(Contrast {
-        model: key.model.clone(),
-        arm: key.arm.clone(),
-        bucket: bucket_name(epochs),
-        kind: ContrastKind::Did,
-        suffix: key.suffix,
-        prefix: key.prefix.clone(),
-        from: from.to_string(),
-        to: to.to_string(),
-        estimate: result.estimate,
-        low: result.interval.low,
-        high: result.interval.high,
-        level: analysis.level,
-        p: Some(result.p),
-        p_adjusted: None,
-        family: String::new(),
-        method: format!(
-            "{}+permutation",
-            if result.fallback {
-                "recovered_variance"
-            } else {
-                "bootstrap"
-            }
-        ),
-        detectable: Some(smallest_detectable(
-            result.estimate,
-            result.interval,
-            analysis.level,
-            analysis.power,
-        )),
         clusters: involved as u64,
+        ..cell.with_interval(ContrastKind::Did, found, test, analysis)
     }))
 }
 
 /// Each cluster with its side and mean change in every trial.
-fn units(epochs: u32, pairs: &[Pair<'_>]) -> Result<Vec<Unit>> {
+fn units(cell: &Cell<'_>, pairs: &[Pair<'_>]) -> Result<Vec<Unit>> {
     let trials: BTreeSet<u32> = pairs.iter().map(|pair| pair.trial).collect();
     let mut cells: BTreeMap<&str, BTreeMap<u32, (u32, f64, u32)>> = BTreeMap::new();
     for pair in pairs {
-        let cell = cells
+        let sum = cells
             .entry(pair.cluster)
             .or_default()
             .entry(pair.trial)
             .or_insert((pair.epochs, 0.0, 0));
-        if cell.0 != pair.epochs {
+        if sum.0 != pair.epochs {
             return Err(Error::document(
                 pair.document,
                 format!(
@@ -293,8 +351,8 @@ fn units(epochs: u32, pairs: &[Pair<'_>]) -> Result<Vec<Unit>> {
                 ),
             ));
         }
-        cell.1 += pair.change();
-        cell.2 += 1;
+        sum.1 += pair.change(cell.measure);
+        sum.2 += 1;
     }
     cells
         .into_iter()
@@ -311,7 +369,7 @@ fn units(epochs: u32, pairs: &[Pair<'_>]) -> Result<Vec<Unit>> {
                 .map(|(level, sum, count)| {
                     let side = match level {
                         0 => Side::Control,
-                        level if level == epochs => Side::Treated,
+                        level if level == cell.epochs => Side::Treated,
                         _ => Side::Neither,
                     };
                     (side, sum / f64::from(count))
@@ -327,6 +385,7 @@ fn against_arm(
     key: &Series,
     arm: &[Observation<'_>],
     reference: &[Observation<'_>],
+    measure: Measure,
     analysis: &Analysis,
 ) -> Result<Vec<Contrast>> {
     let after = |one: &&Observation<'_>| one.time == Time::After;
@@ -351,7 +410,7 @@ fn against_arm(
                 )
             })?;
         matched += 1;
-        let change = f64::from(i8::from(one.exact) - i8::from(other.exact));
+        let change = measure.of(one) - measure.of(other);
         buckets
             .entry(one.epochs)
             .or_default()
@@ -368,15 +427,8 @@ fn against_arm(
     Ok(buckets
         .into_iter()
         .map(|(epochs, changes)| {
-            paired(
-                key,
-                epochs,
-                ContrastKind::Arm,
-                &analysis.reference_arm,
-                &key.arm,
-                &changes,
-                analysis,
-            )
+            let cell = Cell::new(key, epochs, &analysis.reference_arm, &key.arm, measure);
+            paired(&cell, ContrastKind::Arm, &changes, analysis)
         })
         .collect())
 }
@@ -393,6 +445,7 @@ fn adjust(contrasts: &mut [Contrast], analysis: &Analysis) {
         let times = contrast.kind == ContrastKind::Arm
             || (contrast.from == primary.time.0.as_str() && contrast.to == primary.time.1.as_str());
         let is_primary = contrast.kind == primary.contrast
+            && contrast.measure == primary.measure
             && times
             && contrast.suffix == primary.suffix
             && Some(&contrast.bucket) == bucket.as_ref();

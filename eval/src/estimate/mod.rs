@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::record::{ScoreRow, Time};
 use crate::{Error, Result};
 
-pub use contrast::{Contrast, ContrastKind, contrasts};
+pub use contrast::{Contrast, ContrastKind, Measure, contrasts};
 pub use overlap::{Overlap, State, Transition, overlap, transitions};
 pub use rate::{Estimate, estimates};
 
@@ -30,6 +30,8 @@ pub struct Primary {
     pub exposures: Option<u32>,
     /// Which contrast.
     pub contrast: ContrastKind,
+    /// Of what.
+    pub measure: Measure,
 }
 
 /// How scores are analysed.
@@ -172,13 +174,13 @@ struct Pair<'a> {
     epochs: u32,
     document: &'a str,
     cluster: &'a str,
-    before: bool,
-    after: bool,
+    first: Observation<'a>,
+    last: Observation<'a>,
 }
 
 impl Pair<'_> {
-    fn change(&self) -> f64 {
-        f64::from(i8::from(self.after) - i8::from(self.before))
+    fn change(&self, measure: Measure) -> f64 {
+        measure.of(&self.last) - measure.of(&self.first)
     }
 }
 
@@ -222,8 +224,8 @@ fn pairs<'a>(observations: &[Observation<'a>], from: Time, to: Time) -> Result<V
                 epochs: first.epochs,
                 document: first.document,
                 cluster: first.cluster,
-                before: first.exact,
-                after: last.exact,
+                first,
+                last,
             })
         })
         .collect()

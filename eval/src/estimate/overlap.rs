@@ -31,7 +31,7 @@ impl State {
     }
 
     fn of(pair: &Pair<'_>) -> Self {
-        match (pair.before, pair.after) {
+        match (pair.first.exact, pair.last.exact) {
             (true, true) => Self::Kept,
             (false, true) => Self::Gained,
             (true, false) => Self::Lost,

@@ -2,8 +2,8 @@
 
 use axmem_datasets::exposure::Exposure;
 use axmem_eval::estimate::{
-    Analysis, Contrast, ContrastKind, Estimate, Primary, State, contrasts, estimates, overlap,
-    transitions,
+    Analysis, Contrast, ContrastKind, Estimate, Measure, Primary, State, contrasts, estimates,
+    overlap, transitions,
 };
 use axmem_eval::stats::{clopper_pearson, korn_graubard, wilson};
 use axmem_eval::{Kind, ModelInfo, Score, ScoreRow, Time};
@@ -32,12 +32,25 @@ pub(crate) fn row(
             matched_prefix: vec![if exact { 50 } else { 20 }],
             log_probability: vec![if exact { -1.0 } else { -100.0 }],
             p_z: vec![0.0],
+            log_probability_top_k: vec![f64::NEG_INFINITY],
+            p_z_top_k: vec![0.0],
+            mean_rank: vec![if exact { 0.0 } else { 12.5 }],
+            mean_entropy: vec![1.5],
             margin: vec![if exact { 1.0 } else { -1.0 }],
             fragile: vec![false],
             token_accuracy: vec![if exact { 1.0 } else { 0.5 }],
             target: vec![1, 2],
             predicted: vec![1, 2],
+            log_probabilities: vec![-0.25, f32::MIN],
+            ranks: vec![0, u32::MAX],
+            entropies: vec![0.0, 11.5],
             generated: None,
+            generated_matched: None,
+            generated_accuracy: None,
+            edit_distance: None,
+            longest_run: None,
+            rouge_l: None,
+            rouge_l_words: None,
         },
     }
 }
@@ -66,6 +79,7 @@ pub(crate) fn analysis() -> Analysis {
             suffix: 50,
             exposures: None,
             contrast: ContrastKind::Did,
+            measure: Measure::Exact,
         },
         reference_arm: "standard".to_owned(),
         level: 0.95,
@@ -88,7 +102,7 @@ pub(crate) fn models() -> Vec<ModelInfo> {
 
 fn find<'a>(rows: &'a [Contrast], kind: ContrastKind, bucket: &str) -> &'a Contrast {
     rows.iter()
-        .find(|row| row.kind == kind && row.bucket == bucket)
+        .find(|row| row.kind == kind && row.measure == Measure::Exact && row.bucket == bucket)
         .unwrap()
 }
 
@@ -106,7 +120,11 @@ fn s03_the_same_documents_are_compared_as_pairs() {
         &[(true, true, 100), (false, true, 10), (false, false, 90)],
     );
     let found = contrasts(&rows, &analysis()).unwrap();
-    assert_eq!(found.len(), 1, "there is no control and no second arm");
+    assert_eq!(
+        found.len(),
+        2,
+        "two measures; there is no control and no second arm"
+    );
     let paired = find(&found, ContrastKind::Paired, "6");
     assert!((paired.estimate - 0.05).abs() < 1e-12);
     assert!((paired.p.unwrap() - 0.001_953).abs() < 1e-6);
@@ -172,7 +190,9 @@ fn the_largest_bucket_against_control_is_primary_and_the_rest_is_secondary() {
     assert!((did.p.unwrap() - 0.001).abs() < 1e-12);
     for row in found.iter().filter(|row| row.family == "secondary") {
         assert!(row.p_adjusted >= row.p, "{row:?}");
-        assert!(row.detectable.unwrap() > 0.0);
+        if row.measure == Measure::Exact {
+            assert!(row.detectable.unwrap() > 0.0);
+        }
     }
     let control = find(&found, ContrastKind::Paired, "control");
     assert_eq!(control.method, "recovered_variance+mcnemar");
@@ -350,4 +370,38 @@ fn records_that_do_not_form_the_design_are_refused() {
     );
     let error = estimates(&rows, &[], None, &analysis()).unwrap_err();
     assert!(error.to_string().contains("`toy`"), "{error}");
+}
+
+#[test]
+fn changes_of_log_probability_are_contrasted_where_no_document_is_reproduced() {
+    // Treated suffixes become 20 nats likelier, give or take one; those of the control stay.
+    let mut rows = bucket(0, &[(false, false, 12)]);
+    rows.extend(bucket(4, &[(false, false, 12)]));
+    for (index, row) in rows.iter_mut().enumerate() {
+        let noise = [-1.0, 0.0, 1.0][(index / 2) % 3];
+        let gain = if row.time == Time::After && row.epochs == 4 {
+            20.0
+        } else {
+            0.0
+        };
+        row.score.log_probability =
+            vec![-100.0 + gain + if row.time == Time::After { noise } else { 0.0 }];
+    }
+    let mut analysis = analysis();
+    analysis.primary.measure = Measure::LogProbability;
+    let found = contrasts(&rows, &analysis).unwrap();
+    let primary: Vec<&Contrast> = found.iter().filter(|row| row.family == "primary").collect();
+    assert_eq!(primary.len(), 1);
+    let did = primary[0];
+    assert_eq!(
+        (did.kind, did.measure),
+        (ContrastKind::Did, Measure::LogProbability)
+    );
+    assert!((did.estimate - 20.0).abs() < 1e-9 && did.low > 18.5 && did.high < 21.5);
+    assert_eq!(did.method, "bootstrap+permutation");
+    assert!((did.p.unwrap() - 0.001).abs() < 1e-12 && did.detectable.unwrap() < 3.0);
+    let exact = found
+        .iter()
+        .find(|row| row.kind == ContrastKind::Did && row.measure == Measure::Exact);
+    assert!(exact.unwrap().estimate.abs() < 1e-12);
 }

@@ -6,10 +6,13 @@
     reason = "a helper of a test fails as the test does"
 )]
 
+mod batching;
 mod estimate;
+mod grid;
 mod llama;
 mod probe;
 mod score;
+mod similarity;
 mod stats;
 mod table;
 mod toy;

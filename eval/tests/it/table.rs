@@ -36,7 +36,11 @@ fn rows() -> Vec<ScoreRow> {
             index == 1,
         ));
     }
-    rows[1].score.generated = Some(vec![3, 0, u32::MAX]);
+    let score = &mut rows[1].score;
+    score.generated = Some(vec![3, 0, u32::MAX]);
+    (score.generated_matched, score.generated_accuracy) = (Some(0), Some(0.5));
+    (score.edit_distance, score.longest_run) = (Some(3), Some(0));
+    (score.rouge_l, score.rouge_l_words) = (Some(1.0), Some(0.0));
     rows[2].score.log_probability = vec![f64::NEG_INFINITY];
     rows[3].score.suffix = vec![50, 10];
     let score = &mut rows[3].score;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use axmem_eval::{LanguageModel, Prefix, Probe, Result, ScoreSettings};
+use axmem_eval::{BATCH_TOKENS, LanguageModel, Prefix, Probe, Result, ScoreSettings, Visit};
 
 /// Rows by the end of the context; the longest end that is in the table wins.
 pub(crate) struct Toy {
@@ -13,6 +13,8 @@ pub(crate) struct Toy {
     pub(crate) table: BTreeMap<Vec<u32>, Vec<f32>>,
     /// Added to the logit of id 0 when the cache is used: a cache that does not compute the same.
     pub(crate) drift: f32,
+    /// Rows of logits that are shown at once.
+    pub(crate) chunk: usize,
     /// The positions whose logits were asked for, call by call.
     pub(crate) asked: RefCell<Vec<Vec<Range<usize>>>>,
 }
@@ -24,6 +26,7 @@ impl Toy {
             max_positions: 1000,
             table: rows.into_iter().collect(),
             drift: 0.0,
+            chunk: 3,
             asked: RefCell::default(),
         }
     }
@@ -45,14 +48,20 @@ impl Toy {
             .unwrap_or_else(|| vec![0.0; self.vocab])
     }
 
-    fn cached_rows(&self, contexts: &[Vec<u32>]) -> Vec<f32> {
-        let mut logits = Vec::new();
-        for context in contexts {
+    fn show(&self, rows: impl Iterator<Item = Vec<f32>>, visit: &mut Visit<'_>) {
+        let logits: Vec<f32> = rows.flatten().collect();
+        for rows in logits.chunks(self.chunk * self.vocab) {
+            visit(rows);
+        }
+    }
+
+    fn show_cached(&self, contexts: &[Vec<u32>], visit: &mut Visit<'_>) {
+        let rows = contexts.iter().map(|context| {
             let mut row = self.row(context);
             row[0] += self.drift;
-            logits.extend(row);
-        }
-        logits
+            row
+        });
+        self.show(rows, visit);
     }
 }
 
@@ -73,27 +82,38 @@ impl LanguageModel for Toy {
         self.max_positions
     }
 
-    fn logits_at(&self, sequences: &[&[u32]], positions: &[Range<usize>]) -> Result<Vec<f32>> {
+    fn logits_at(
+        &self,
+        sequences: &[&[u32]],
+        positions: &[Range<usize>],
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
         self.asked.borrow_mut().push(positions.to_vec());
-        let rows = sequences.iter().zip(positions).flat_map(|(ids, range)| {
-            range
-                .clone()
-                .flat_map(|position| self.row(&ids[..=position]))
-        });
-        Ok(rows.collect())
+        let rows = sequences
+            .iter()
+            .zip(positions)
+            .flat_map(|(ids, range)| range.clone().map(|position| self.row(&ids[..=position])));
+        self.show(rows, visit);
+        Ok(())
     }
 
-    fn prefill(&self, sequences: &[&[u32]], _steps: usize) -> Result<(Self::Cache, Vec<f32>)> {
+    fn prefill(
+        &self,
+        sequences: &[&[u32]],
+        _steps: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<Self::Cache> {
         let contexts: Vec<Vec<u32>> = sequences.iter().map(|ids| ids.to_vec()).collect();
-        let logits = self.cached_rows(&contexts);
-        Ok((contexts, logits))
+        self.show_cached(&contexts, visit);
+        Ok(contexts)
     }
 
-    fn decode(&self, cache: &mut Self::Cache, next: &[u32]) -> Result<Vec<f32>> {
+    fn decode(&self, cache: &mut Self::Cache, next: &[u32], visit: &mut Visit<'_>) -> Result<()> {
         for (context, id) in cache.iter_mut().zip(next) {
             context.push(*id);
         }
-        Ok(self.cached_rows(cache))
+        self.show_cached(cache, visit);
+        Ok(())
     }
 }
 
@@ -112,6 +132,7 @@ pub(crate) fn settings(suffix: &[usize]) -> ScoreSettings {
         prefix: vec![Prefix::All],
         min_prefix: 1,
         batch: 4,
+        batch_tokens: BATCH_TOKENS,
         bos: None,
         generate: true,
         cross_check: BTreeSet::new(),

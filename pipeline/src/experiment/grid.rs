@@ -229,6 +229,26 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// A grid with all else at its default; with `auto` the launcher decides on its size.
+    pub fn of_grid(grid: Grid, auto: bool) -> Self {
+        let LayoutFile {
+            attention,
+            shard_optimizer,
+            timeout,
+            check,
+            ..
+        } = LayoutFile::default();
+        Self {
+            auto,
+            grid,
+            attention,
+            overlap: Overlap::default(),
+            shard_optimizer,
+            timeout,
+            check,
+        }
+    }
+
     /// Gives all `processes` of the launcher to Z if the file leaves that open.
     pub fn fill(&mut self, processes: usize) {
         if self.auto {

@@ -19,7 +19,7 @@ use axmem_datasets::files;
 
 pub use file::{
     AdamW, Analysis, Arm, Bos, Buckets, Compensate, Contrast, Decay, Documents, Dtype, Exposures,
-    Goldfish, GoldfishHash, MaskOn, Optimizer, Placement, Prefix, Shape, Time, Windows,
+    Goldfish, GoldfishHash, MaskOn, Measure, Optimizer, Placement, Prefix, Shape, Time, Windows,
 };
 pub use grid::Layout;
 pub use resolved::{Background, Experiment, Model, Text, TokenizerChoice, Weights};

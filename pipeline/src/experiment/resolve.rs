@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use axmem_datasets::source::Source;
+use axmem_datasets::source::{ModelSource, Source};
 
 use super::file::{
     Analysis, AnalysisFile, Arm, BackgroundFile, Bos, Buckets, Documents, Dtype, ExperimentFile,
@@ -15,9 +15,10 @@ use super::file::{
 use super::grid;
 use super::limits::{self, within};
 use super::resolved::{
-    Background, Experiment, Model, Score, Text, TokenizerChoice, Train, Weights,
+    Background, Experiment, Model, PublishedModel, Score, Text, TokenizerChoice, Train, Weights,
 };
 use crate::plan::Stage;
+use crate::weights::label;
 
 /// A value that can't be used, by its field.
 #[derive(Debug)]
@@ -100,8 +101,8 @@ fn model(file: ModelFile) -> Resolved<Model> {
         (Some(_), Some(_)) => return refuse("model", "give `random` or `source`, not both"),
         (None, None) => return refuse("model", "give `random` with a shape, or `source`"),
         (Some(shape), None) => {
-            if file.revision.is_some() {
-                return refuse("model.revision", "random weights have no revision");
+            if file.revision.is_some() || file.sha256.is_some() {
+                return refuse("model", "random weights have no `revision` and no `sha256`");
             }
             if file.dtype == Dtype::Bf16 {
                 return refuse(
@@ -112,19 +113,11 @@ fn model(file: ModelFile) -> Resolved<Model> {
             check_shape(&shape)?;
             Weights::Random(shape)
         }
-        (None, Some(source)) => published(&source, file.revision)?,
+        (None, Some(source)) => Weights::Published(published(&source, file.revision, file.sha256)?),
     };
     let name = file.name.unwrap_or_else(|| match &weights {
         Weights::Random(shape) => format!("random-{}x{}", shape.layers, shape.hidden),
-        Weights::Hub {
-            repository: path, ..
-        }
-        | Weights::Folder(path) => path
-            .trim_end_matches('/')
-            .rsplit('/')
-            .next()
-            .unwrap_or(path)
-            .to_owned(),
+        Weights::Published(published) => label(&published.source),
     });
     check_name("model.name", &name)?;
     Ok(Model {
@@ -134,35 +127,65 @@ fn model(file: ModelFile) -> Resolved<Model> {
     })
 }
 
-fn published(source: &str, revision: Option<String>) -> Resolved<Weights> {
-    let Some(repository) = source.strip_prefix("hf:") else {
-        return Ok(Weights::Folder(source.to_owned()));
+fn published(
+    source: &str,
+    revision: Option<String>,
+    sha256: Option<String>,
+) -> Resolved<PublishedModel> {
+    let mut parsed: ModelSource =
+        source
+            .parse()
+            .map_err(|error: axmem_datasets::Error| Refusal {
+                field: "model.source".to_owned(),
+                message: error.to_string(),
+            })?;
+    match &mut parsed {
+        ModelSource::Hub {
+            revision: pinned, ..
+        } => match revision.or_else(|| pinned.take()) {
+            Some(revision) if is_commit(&revision) => *pinned = Some(revision),
+            Some(revision) => {
+                return refuse(
+                    "model.revision",
+                    format!(
+                        "{revision} is not a commit of 40 hexadecimal digits; names of branches move"
+                    ),
+                );
+            }
+            None => {
+                return refuse(
+                    "model.revision",
+                    format!("{source} needs the commit it is pinned to"),
+                );
+            }
+        },
+        _ if revision.is_some() => {
+            return refuse("model.revision", "only hf: sources have a revision");
+        }
+        _ => {}
+    }
+    let is_one_file = match &parsed {
+        ModelSource::Gguf(_) | ModelSource::Package { .. } => true,
+        ModelSource::Hub { file, .. } => file.is_some(),
+        ModelSource::Folder(_) => false,
     };
-    if repository
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .count()
-        != 2
+    if sha256.is_some() && !is_one_file {
+        return refuse("model.sha256", "pins the one file of a GGUF source only");
+    }
+    if let Some(hash) = &sha256
+        && !is_hash(hash)
     {
-        return refuse(
-            "model.source",
-            format!("{source} is not hf:ORGANISATION/NAME"),
-        );
+        return refuse("model.sha256", "is not 64 hexadecimal digits");
     }
-    match revision {
-        Some(revision) if is_commit(&revision) => Ok(Weights::Hub {
-            repository: repository.to_owned(),
-            revision,
-        }),
-        Some(revision) => refuse(
-            "model.revision",
-            format!("{revision} is not a commit of 40 hexadecimal digits; names of branches move"),
-        ),
-        None => refuse(
-            "model.revision",
-            format!("{source} needs the commit it is pinned to"),
-        ),
-    }
+    Ok(PublishedModel {
+        source: parsed.to_string(),
+        sha256: sha256.map(|hash| hash.to_ascii_lowercase()),
+        content: None,
+    })
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn is_commit(revision: &str) -> bool {
@@ -232,7 +255,7 @@ fn tokenizer(
     has_background: bool,
 ) -> Resolved<TokenizerChoice> {
     match (file, &model.weights) {
-        (Some(TokenizerFile::Bpe(_)), Weights::Hub { .. } | Weights::Folder(_)) => refuse(
+        (Some(TokenizerFile::Bpe(_)), Weights::Published(_)) => refuse(
             "tokenizer.bpe",
             "published weights know their own ids only; remove `tokenizer`",
         ),
@@ -286,7 +309,7 @@ fn text(field: &str, file: TextFile) -> Resolved<Text> {
         return refuse(field, "`revision` and `config` belong to hf: sources only");
     }
     if let Some(hash) = &file.sha256
-        && (hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        && !is_hash(hash)
     {
         return refuse(&format!("{field}.sha256"), "is not 64 hexadecimal digits");
     }
@@ -650,6 +673,7 @@ fn analysis(file: &AnalysisFile, score: &Score, buckets: &Buckets) -> Resolved<A
             suffix,
             exposures,
             contrast: file.primary.contrast,
+            measure: file.primary.measure,
         },
         level: file.level,
         margin: file.margin,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use axmem_datasets::source::Source;
+use axmem_datasets::source::{ModelSource, Source};
 use axmem_trainer::{ModelConfig, Recompute};
 use serde::Serialize;
 
@@ -64,15 +64,35 @@ pub struct Model {
 pub enum Weights {
     /// Random numbers, one set for each trial.
     Random(Shape),
-    /// A repository of the hub at a commit.
-    Hub {
-        /// `ORGANISATION/NAME`.
-        repository: String,
-        /// The commit.
-        revision: String,
-    },
-    /// A folder in the Hugging Face layout.
-    Folder(String),
+    /// Those of a published model.
+    Published(PublishedModel),
+}
+
+/// A published model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedModel {
+    /// The source with its commit, as [`ModelSource`] spells it.
+    pub source: String,
+    /// Pinned hash of the one file.
+    pub sha256: Option<String>,
+    /// Hash of the content of a local model, filled when the plan is made.
+    pub content: Option<String>,
+}
+
+impl PublishedModel {
+    /// The source, parsed again.
+    ///
+    /// # Errors
+    /// Never after [`super::resolve::resolve`], which parsed it.
+    pub fn parse(&self) -> axmem_datasets::Result<ModelSource> {
+        self.source.parse()
+    }
+
+    /// The source, if it is on this machine by its spelling.
+    pub fn local(&self) -> Option<ModelSource> {
+        let source = self.parse().ok()?;
+        matches!(source, ModelSource::Folder(_) | ModelSource::Gguf(_)).then_some(source)
+    }
 }
 
 /// Where the tokenizer comes from.

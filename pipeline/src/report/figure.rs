@@ -1,142 +1,28 @@
 //! The two figures, as SVG.
 //!
-//! Owns: axes, marks, colours. Memorisation by exposures of the ledger (rate with intervals beside the
-//! graded response) and loss by step. Colours are the Okabe-Ito set, which colour-blind readers
-//! can tell apart, and each arm has its own marker as well. One row of panels per model.
+//! Owns: memorisation by exposures of the ledger (rate with intervals beside the graded response)
+//! and loss by step. Each arm has its own colour and marker. One row of panels per model.
 
 use std::ops::Range;
 
 use anyhow::Result;
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::{
-    BLACK, ChartBuilder, Circle, Color, DrawingArea, IntoDrawingArea, IntoFont, PathElement,
-    Polygon, RGBAColor, RGBColor, Rectangle, SVGBackend, ShapeStyle, Text, TextStyle, WHITE,
+    BLACK, ChartBuilder, Circle, Color, PathElement, RGBColor, Rectangle, Text, WHITE,
 };
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
+use super::chart::{
+    Axis, Canvas, LABEL_SIZE, TICK_SIZE, TITLE_SIZE, WIDTH, colour, draw, marker, round_ticks,
+    text_style,
+};
 use super::findings::method;
 use super::study::Study;
 
-type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-const FONT: &str = "Helvetica, Arial, 'DejaVu Sans', sans-serif";
-/// Sizes are in SVG units of a figure 960 wide, printed about 17 cm wide.
-const WIDTH: i32 = 960;
 const LEGEND_HEIGHT: i32 = 44;
 const ROW_HEIGHT: i32 = 400;
-const LABEL_SIZE: i32 = 19;
-const TITLE_SIZE: i32 = 21;
-const TICK_SIZE: i32 = 17;
 /// Least distance of two points along the axis, in pixels; with dots of single trials beside them.
 const APART: f64 = 15.0;
 const APART_WITH_TRIALS: f64 = 22.0;
-
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
-
-fn colour(arm: usize) -> RGBColor {
-    COLOURS[arm % COLOURS.len()]
-}
-
-/// An axis over a range of numbers with its ticks stated.
-struct Axis {
-    range: Range<f64>,
-    ticks: Vec<f64>,
-}
-
-impl Ranged for Axis {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.range.start) / (self.range.end - self.range.start);
-        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.ticks.clone()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.range.clone()
-    }
-}
-
-/// Ticks at multiples of 1, 2 or 5 times a power of ten, about `wanted` of them.
-fn round_ticks(range: &Range<f64>, wanted: f64) -> Vec<f64> {
-    let raw = (range.end - range.start) / wanted;
-    let power = 10f64.powf(raw.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|factor| factor * power)
-        .find(|step| *step >= raw)
-        .unwrap_or(power * 10.0);
-    let first = (range.start / step).ceil() as i64;
-    let last = (range.end / step).floor() as i64;
-    (first..=last).map(|index| index as f64 * step).collect()
-}
-
-fn text_style(size: i32, colour: RGBColor, horizontal: HPos) -> TextStyle<'static> {
-    TextStyle {
-        color: colour.to_backend_color(),
-        ..TextStyle::from((FONT, size).into_font())
-    }
-    .pos(Pos::new(horizontal, VPos::Center))
-}
-
-/// Draws into a new SVG of the given height; `title` is for readers who can't see it.
-fn draw(height: i32, title: &str, paint: impl FnOnce(&Canvas<'_>) -> Result<()>) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let canvas =
-            SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-        canvas.fill(&WHITE)?;
-        paint(&canvas)?;
-        canvas.present()?;
-    }
-    let named = format!("<svg role=\"img\" aria-label=\"{title}\" ");
-    Ok(svg.replacen("<svg ", &named, 1))
-}
-
-/// A marker of the arm at a pixel; open ones stand for the baseline.
-fn marker(
-    canvas: &Canvas<'_>,
-    arm: usize,
-    (x, y): (i32, i32),
-    size: i32,
-    open: bool,
-) -> Result<()> {
-    let edge: RGBAColor = colour(arm).mix(if open { 0.55 } else { 1.0 });
-    let line = edge.stroke_width(2);
-    let solid: ShapeStyle = if open { WHITE.filled() } else { edge.filled() };
-    let corners: Vec<(i32, i32)> = match arm % 5 {
-        0 => {
-            canvas.draw(&Circle::new((x, y), size, solid))?;
-            if open {
-                canvas.draw(&Circle::new((x, y), size, line))?;
-            }
-            return Ok(());
-        }
-        1 => vec![(-size, -size), (size, -size), (size, size), (-size, size)],
-        2 => vec![(0, -size - 1), (size + 1, size), (-size - 1, size)],
-        3 => vec![(0, -size - 2), (size + 2, 0), (0, size + 2), (-size - 2, 0)],
-        _ => vec![(-size - 1, -size), (size + 1, -size), (0, size + 1)],
-    };
-    let mut points: Vec<(i32, i32)> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
-    canvas.draw(&Polygon::new(points.clone(), solid))?;
-    if open {
-        points.push(points[0]);
-        canvas.draw(&PathElement::new(points, line))?;
-    }
-    Ok(())
-}
 
 /// Legend in a strip of its own above the panels, so that it never lies over data.
 fn legend(canvas: &Canvas<'_>, study: &Study, baseline: Option<&str>) -> Result<()> {
@@ -619,7 +505,7 @@ fn loss_panel(canvas: &Canvas<'_>, study: &Study, model: &str, rows: Range<i32>)
 
 #[cfg(test)]
 mod tests {
-    use super::{Point, labelled, round_ticks, set_apart};
+    use super::{Point, labelled, set_apart};
 
     #[test]
     fn labels_of_near_levels_give_way_and_the_ends_stay() {
@@ -658,14 +544,5 @@ mod tests {
             "{places:?}"
         );
         assert_eq!(places.iter().sum::<i32>(), 190);
-    }
-
-    #[test]
-    fn ticks_are_round_and_inside() {
-        assert_eq!(
-            round_ticks(&(0.0..410.0), 8.0),
-            [0.0, 100.0, 200.0, 300.0, 400.0]
-        );
-        assert_eq!(round_ticks(&(0.0..7.9), 6.0), [0.0, 2.0, 4.0, 6.0]);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::format::{count, interval, number, p_value, percent, plural, with_interval};
 use super::page::Text;
-use super::study::Study;
+use super::study::{EXACT, Study};
 use super::tables::Estimate;
 
 /// Whether a Goldfish arm held memorisation below the margin.
@@ -41,14 +41,14 @@ impl Verdict {
     }
 }
 
-/// The interval of an arm's primary contrast, which bears on the verdict, with its source. A
+/// The interval of an arm's primary contrast in exact match, which bears on the verdict, with its source. A
 /// resampled interval of width zero (no document changed, so no resample can) says nothing about
 /// other documents; then the exact interval of the arm's own rate takes its place.
 fn change_interval(study: &Study, model: &str, arm: &str) -> Option<((f64, f64), &'static str)> {
-    let contrast = study.primary_contrast(model, arm)?;
+    let contrast = study.primary_contrast(model, arm, EXACT)?;
     let (low, high) = (contrast.low?, contrast.high?);
     if high > low {
-        return Some(((low, high), "interval of the primary contrast"));
+        return Some(((low, high), "interval of the change in exact match"));
     }
     let trial = study.summary_trial(model);
     let cell = study.cell(model, arm, &trial, &study.primary.bucket, &study.primary.to);
@@ -172,7 +172,7 @@ fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
         ));
     }
     text = text.plain(". ");
-    Some(match study.primary_contrast(model, arm) {
+    let text = match study.primary_contrast(model, arm, EXACT) {
         Some(contrast) => {
             let excludes = match (contrast.low, contrast.high) {
                 (Some(low), Some(high)) if low > 0.0 || high < 0.0 => "the interval excludes 0",
@@ -207,8 +207,47 @@ fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
                     plural(contrast.clusters, "cluster"),
                 ))
         }
-        None => text.plain("The tables hold no primary contrast for this arm."),
-    })
+        None => text.plain("The tables hold no such contrast of exact match for this arm."),
+    };
+    Some(log_probability(study, model, arm, text))
+}
+
+/// The same contrast of log-probabilities: it moves where exact match, which counts whole documents, does not yet.
+fn log_probability(study: &Study, model: &str, arm: &str, text: Text) -> Text {
+    let Some(contrast) = study.primary_contrast(model, arm, "log_probability") else {
+        return text;
+    };
+    let lead = if study.primary.measure == contrast.measure {
+        " Primary: the mean log-probability of the suffix "
+    } else {
+        " The mean log-probability of the suffix "
+    };
+    let against = if contrast.kind == "paired" {
+        "changes by "
+    } else {
+        "changes, beyond that of the control, by "
+    };
+    text.plain(lead)
+        .plain(against)
+        .strong(format!(
+            "{} nats",
+            with_interval(
+                contrast.estimate.unwrap_or(f64::NAN),
+                contrast.low,
+                contrast.high
+            )
+        ))
+        .plain(format!(
+            " (p {}{}).",
+            p_value(contrast.p),
+            contrast
+                .detectable
+                .map_or_else(String::new, |value| format!(
+                    "; smallest change detectable at power {}: {} nats",
+                    number(study.power),
+                    number(value)
+                ))
+        ))
 }
 
 /// The arm against the reference arm on the same documents of the primary bucket, after training.
@@ -216,6 +255,7 @@ fn against_reference(study: &Study, model: &str, arm: &str, lead: &str) -> Optio
     let primary = &study.primary;
     let row = study.contrasts.iter().find(|row| {
         row.kind == "arm"
+            && row.measure == EXACT
             && row.model == model
             && row.arm == arm
             && row.bucket == primary.bucket
@@ -329,7 +369,7 @@ pub(super) fn kind(kind: &str) -> &str {
 }
 
 /// The name of an interval method in words.
-pub(super) fn method(method: &str) -> &str {
+pub(crate) fn method(method: &str) -> &str {
     match method {
         "wilson" => "Wilson",
         "clopper_pearson" => "Clopper-Pearson",
@@ -344,7 +384,7 @@ pub(super) fn method(method: &str) -> &str {
 }
 
 /// The names of the methods of an interval and of its test, such as `bootstrap+permutation`.
-pub(super) fn methods(names: &str) -> String {
+pub(crate) fn methods(names: &str) -> String {
     let names: Vec<&str> = names.split('+').map(method).collect();
     names.join("; ")
 }

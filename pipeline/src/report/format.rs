@@ -1,11 +1,11 @@
 //! Numbers and names as the report prints them, in one way everywhere.
 
 /// Stands where a table has no value.
-pub(super) const NONE: &str = "–";
+pub(crate) const NONE: &str = "–";
 
 /// Three significant digits, plain decimal between 0.001 and 100,000, else scientific; a rate of
 /// exactly 0 or 1 keeps its short form.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value.is_nan() {
         return NONE.to_owned();
     }
@@ -43,12 +43,12 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// A number that may be missing.
-pub(super) fn optional(value: Option<f64>) -> String {
+pub(crate) fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.to_owned(), number)
 }
 
 /// `[low, high]`.
-pub(super) fn interval(low: Option<f64>, high: Option<f64>) -> String {
+pub(crate) fn interval(low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("[{}, {}]", number(low), number(high)),
         _ => NONE.to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn interval(low: Option<f64>, high: Option<f64>) -> String {
 }
 
 /// `estimate [low, high]`.
-pub(super) fn with_interval(estimate: f64, low: Option<f64>, high: Option<f64>) -> String {
+pub(crate) fn with_interval(estimate: f64, low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {
         (Some(_), Some(_)) => format!("{} {}", number(estimate), interval(low, high)),
         _ => number(estimate),
@@ -64,7 +64,7 @@ pub(super) fn with_interval(estimate: f64, low: Option<f64>, high: Option<f64>) 
 }
 
 /// A p value: never 0.
-pub(super) fn p_value(p: Option<f64>) -> String {
+pub(crate) fn p_value(p: Option<f64>) -> String {
     match p {
         None => NONE.to_owned(),
         Some(p) if p < 1e-4 => "< 0.0001".to_owned(),
@@ -73,18 +73,18 @@ pub(super) fn p_value(p: Option<f64>) -> String {
 }
 
 /// A count with a comma every three digits.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     group(&value.to_string())
 }
 
 /// `1 document`, `2 documents`.
-pub(super) fn plural(value: u64, noun: &str) -> String {
+pub(crate) fn plural(value: u64, noun: &str) -> String {
     let s = if value == 1 { "" } else { "s" };
     format!("{} {noun}{s}", count(value))
 }
 
 /// Seconds in words.
-pub(super) fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     if seconds < 120.0 {
         format!("{} seconds", number(seconds))
     } else if seconds < 7200.0 {
@@ -95,7 +95,7 @@ pub(super) fn duration(seconds: f64) -> String {
 }
 
 /// Parameters in millions or billions.
-pub(super) fn parameters(count: u64) -> String {
+pub(crate) fn parameters(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 {
         format!("{} billion", number(count / 1e9))
@@ -107,7 +107,7 @@ pub(super) fn parameters(count: u64) -> String {
 }
 
 /// The share as a whole percentage, `95 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 

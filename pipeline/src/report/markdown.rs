@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::page::{Block, Page, Span, Table, Text};
+use super::page::{Block, Comparison, Page, Span, Table, Text};
+use super::visible;
 
 /// Renders the page.
 pub(super) fn render(page: &Page) -> String {
@@ -23,6 +24,7 @@ fn push(markdown: &mut String, block: &Block) {
             .iter()
             .try_for_each(|item| writeln!(markdown, "- {}", text(item))),
         Block::Table(content) => table(markdown, content),
+        Block::Comparison(content) => comparison(markdown, content),
         Block::Figure {
             file,
             alternative,
@@ -63,11 +65,57 @@ fn table(markdown: &mut String, table: &Table) -> std::fmt::Result {
     Ok(())
 }
 
+/// Title, facts and each text as a block of its own, with ▲ where it parts from the others.
+fn comparison(markdown: &mut String, comparison: &Comparison) -> std::fmt::Result {
+    let facts: Vec<String> = comparison
+        .facts
+        .iter()
+        .map(|(name, value)| format!("{} {}", escape(name), text(value)))
+        .collect();
+    writeln!(
+        markdown,
+        "### {}\n\n{}",
+        text(&comparison.title),
+        facts.join("; ")
+    )?;
+    for passage in &comparison.passages {
+        let cut = |cut: bool| if cut { "…" } else { "" };
+        let rest = passage.rest.as_ref();
+        let body = format!(
+            "{}{}{}{}",
+            cut(passage.cut.0),
+            source(&passage.same),
+            rest.map_or_else(String::new, |rest| format!("▲{}", source(rest))),
+            cut(passage.cut.1)
+        );
+        writeln!(
+            markdown,
+            "\n{}:\n\n```text\n{}\n```",
+            escape(passage.label),
+            body.replace("```", "'''")
+        )?;
+    }
+    Ok(())
+}
+
+/// Text from outside with its control characters shown.
+fn source(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match visible::shown(character) {
+            Some(sign) => shown.push_str(&sign),
+            None => shown.push(character),
+        }
+    }
+    shown
+}
+
 fn text(text: &Text) -> String {
     let mut markdown = String::new();
     for span in &text.0 {
         let _ = match span {
             Span::Plain(text) | Span::Faint(text) => write!(markdown, "{}", escape(text)),
+            Span::Source(text) => write!(markdown, "{}", escape(&source(text))),
             Span::Strong(text) => emphasised(&mut markdown, text, "**", "**"),
             // Stars between a letter and a comma are no emphasis, and tokens begin and end anywhere.
             Span::Mark(text) if text.trim().is_empty() => {

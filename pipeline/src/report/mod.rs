@@ -7,17 +7,19 @@
 //!
 //! The same inputs give the same bytes.
 
+pub(crate) mod chart;
 mod content;
 mod examples;
 mod figure;
-mod findings;
-mod format;
-mod html;
+pub(crate) mod findings;
+pub(crate) mod format;
+pub(crate) mod html;
 mod markdown;
-mod page;
+pub(crate) mod page;
 mod study;
 mod summary;
 mod tables;
+mod visible;
 
 use std::path::{Path, PathBuf};
 

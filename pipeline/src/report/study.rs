@@ -14,6 +14,9 @@ use super::tables::{
     Transition, Validation,
 };
 
+/// The measure of exact match in the table of contrasts.
+pub(super) const EXACT: &str = "exact";
+
 /// The analysis settings the summary is built on.
 #[derive(Clone, Debug)]
 pub(super) struct Primary {
@@ -27,6 +30,8 @@ pub(super) struct Primary {
     pub bucket: String,
     /// Kind of the primary contrast, e.g. `did`.
     pub contrast: String,
+    /// What it compares: `exact` or `log_probability`.
+    pub measure: String,
     pub level: f64,
     pub margin: f64,
 }
@@ -246,8 +251,13 @@ impl Study {
             .copied()
     }
 
-    /// The primary contrast of an arm: the row with an interval, at the primary settings.
-    pub(super) fn primary_contrast(&self, model: &str, arm: &str) -> Option<&Contrast> {
+    /// The primary contrast of an arm in one measure: the row with an interval, at the primary settings.
+    pub(super) fn primary_contrast(
+        &self,
+        model: &str,
+        arm: &str,
+        measure: &str,
+    ) -> Option<&Contrast> {
         let primary = &self.primary;
         self.contrasts
             .iter()
@@ -256,6 +266,7 @@ impl Study {
                     && row.arm == arm
                     && row.bucket == primary.bucket
                     && row.kind == primary.contrast
+                    && row.measure == measure
                     && row.suffix == primary.suffix
                     && row.prefix == primary.prefix
                     && row.from == primary.from
@@ -317,6 +328,7 @@ impl Primary {
                 .find(|(level, _)| *level == exposures)
                 .map_or_else(|| exposures.to_string(), |(_, bucket)| bucket.clone()),
             contrast: text("/analysis/primary/contrast", "did"),
+            measure: text("/analysis/primary/measure", EXACT),
             level: at("/analysis/level")
                 .and_then(Value::as_f64)
                 .unwrap_or(0.95),

@@ -32,6 +32,7 @@ pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
         .map(|row| {
             json!({
                 "model": row.model, "arm": row.arm, "bucket": row.bucket, "kind": row.kind,
+                "measure": row.measure,
                 "suffix": row.suffix, "prefix": row.prefix, "from": row.from, "to": row.to,
                 "estimate": row.estimate, "low": row.low, "high": row.high, "level": row.level,
                 "p": row.p, "p_adjusted": row.p_adjusted, "family": row.family,

@@ -49,6 +49,8 @@ pub(super) struct Contrast {
     pub arm: String,
     pub bucket: String,
     pub kind: String,
+    /// `exact` (differences of rates) or `log_probability` (in nats).
+    pub measure: String,
     pub suffix: u32,
     pub prefix: String,
     pub from: String,
@@ -376,6 +378,7 @@ pub(super) fn contrasts(path: &Path) -> Result<Vec<Contrast>> {
             arm: texts,
             bucket: texts,
             kind: texts,
+            measure: texts,
             suffix: small_counts,
             prefix: texts,
             from: texts,

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result};
 use axmem_datasets::files;
 use axmem_trainer::{self as trainer, Hash, ModelConfig, RateSchedule, TrainConfig};
 
-use super::weights::CONFIG;
 use crate::experiment::resolved::Train;
 use crate::experiment::{Decay, Experiment, Goldfish, GoldfishHash, Optimizer};
+use crate::weights::CONFIG;
 
 /// The settings of a trainer; `goldfish` masks the rows that are marked so.
 pub(crate) fn config(experiment: &Experiment, goldfish: Option<trainer::Goldfish>) -> TrainConfig {

@@ -12,7 +12,7 @@ use axmem_eval::{ModelInfo, ScoreRow};
 
 use super::score::eval_time;
 use super::{Context, engine, train};
-use crate::experiment::{Arm, Contrast, Weights};
+use crate::experiment::{Arm, Contrast, Measure, Weights};
 use crate::plan::{self, Stage};
 
 /// Power of the smallest detectable effect.
@@ -131,6 +131,10 @@ fn analysis(context: &Context<'_>) -> Result<Analysis> {
                 Contrast::Did => ContrastKind::Did,
                 Contrast::Paired => ContrastKind::Paired,
             },
+            measure: match settings.primary.measure {
+                Measure::Exact => estimate::Measure::Exact,
+                Measure::LogProbability => estimate::Measure::LogProbability,
+            },
         },
         reference_arm: reference
             .context("an experiment has arms")?
@@ -165,7 +169,7 @@ fn models(context: &Context<'_>) -> Result<Vec<ModelInfo>> {
                     .context("every model is trained")?,
                 family: match model.weights {
                     Weights::Random(_) => "llama, random weights".to_owned(),
-                    Weights::Hub { .. } | Weights::Folder(_) => "llama".to_owned(),
+                    Weights::Published(_) => "llama".to_owned(),
                 },
                 tokenizer: tokenizer.hash()[..12].to_owned(),
                 dtype: model.dtype.name().to_owned(),

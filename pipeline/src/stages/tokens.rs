@@ -9,12 +9,14 @@ use axmem_datasets::document::Document;
 use axmem_datasets::eligibility::{self, DocumentSettings};
 use axmem_datasets::table::{self, DocumentRow};
 use axmem_datasets::tokenizer::Tokenizer;
+use axmem_trainer::Published;
 
-use super::Context;
 use super::corpus::{CORPUS, redirects};
+use super::{Context, weights};
 use crate::exit::Failure;
-use crate::experiment::{Bos, Documents, TokenizerChoice, Windows};
+use crate::experiment::{Bos, Documents, TokenizerChoice, Weights, Windows};
 use crate::plan::Stage;
+use crate::weights::tokenizer;
 
 /// Articles by origin: corpus, background.
 pub(super) fn documents(context: &Context<'_>) -> Result<(Vec<Document>, Vec<Document>)> {
@@ -63,10 +65,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             tokenizer
         }
         TokenizerChoice::Published => {
-            return Err(Failure::model(
-                "the tokenizer of a published model can't be fetched by this version; give \
-                 `tokenizer: { file: PATH }` with its tokenizer.json",
-            ));
+            let model = &experiment.models[0];
+            let Weights::Published(published) = &model.weights else {
+                return Err(Failure::usage("random weights bring no tokenizer"));
+            };
+            let found = weights::find(model, published, context.store, context.events)?;
+            tokenizer(&found.path, &Published::open(&found.path)?)?
         }
     };
     let settings = settings(&experiment.documents);

@@ -13,10 +13,10 @@ use axmem_trainer::{
     Llama, Rank, Row, StepRecord, TrainConfig, Trainer, checkpoint, engine as steps,
 };
 
-use super::weights::{CHECKPOINT, CONFIG};
-use super::{Context, engine};
+use super::Context;
 use crate::plan::Stage;
 use crate::store::{PARTIAL, remove_file};
+use crate::weights::{CHECKPOINT, CONFIG, Weights};
 
 /// One step, without what depends on the machine.
 #[derive(Clone, Debug)]
@@ -100,17 +100,16 @@ pub(super) struct Run<'a> {
 
 /// Makes all steps and writes the checkpoint and the tables `steps` and `timings`.
 pub(super) fn run(context: &Context<'_>, run: &Run<'_>) -> Result<()> {
-    let model = engine::model_config(&run.from)?;
+    let weights = Weights::of_artefact(&run.from)?;
     context.on_ranks(|rank| {
-        // The values are replaced by those of the checkpoint before anything reads them.
-        let mut llama = Llama::initialise(&model, rank, 0)?;
-        let from = run.from.join(CHECKPOINT);
-        if !run.goes_on {
-            checkpoint::load_weights(rank, &from, &model, llama.params_mut())?;
-        }
+        let llama = if run.goes_on {
+            Llama::zeros(weights.config(), rank)?
+        } else {
+            weights.llama(rank)?
+        };
         let mut trainer = Trainer::new(rank, llama, run.config.clone())?;
         if run.goes_on {
-            trainer.load(rank, &from)?;
+            trainer.load(rank, &run.from.join(CHECKPOINT))?;
         }
         steps_of(context, run, rank, &mut trainer)
     })?;

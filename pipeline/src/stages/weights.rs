@@ -1,26 +1,26 @@
 //! `weights`: the initial weights of a model.
 //!
-//! Random weights are drawn here, one set for each trial. Published weights are looked for; this
-//! version can't load them, and says so before anything else is started.
+//! Random weights are drawn here, one set for each trial. Published weights stay where they are: they are fetched and checked
+//! before anything else is started, and the artefact says where they lie and what they are.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::files;
+use axmem_datasets::source::{ModelFiles, ModelOptions, ModelSource};
 use axmem_datasets::tokenizer::Tokenizer;
-use axmem_trainer::{Llama, ModelConfig, checkpoint};
+use axmem_trainer::{Llama, ModelConfig, Published, checkpoint};
 use serde_json::json;
 
 use super::Context;
 use crate::digest::digest;
+use crate::events::Events;
 use crate::exit::Failure;
-use crate::experiment::{Dtype, Experiment, Shape, Weights};
-use crate::plan::{Node, Stage};
-
-/// The checkpoint inside an artefact that holds weights.
-pub(super) const CHECKPOINT: &str = "checkpoint";
-/// The sizes of the model, beside it.
-pub(super) const CONFIG: &str = "config.json";
+use crate::experiment::resolved::PublishedModel;
+use crate::experiment::{Dtype, Experiment, Model, Shape, TokenizerChoice, Weights};
+use crate::plan::Stage;
+use crate::store::Store;
+use crate::weights::{CHECKPOINT, CONFIG, REFERENCE, Reference, fetch, tokenizer};
 
 /// Repository and parameter count of published models, for the size of what is missing. The
 /// counts follow from the published `config.json` of each (embedding, blocks, norms, head).
@@ -31,50 +31,115 @@ const KNOWN_PARAMETERS: [(&str, f64); 4] = [
     ("meta-llama/Llama-3.1-405B", 405_853_388_800.0),
 ];
 
-/// Ends the run, before any work, if the weights of `node` can't be had.
+/// Brings published weights here and ends the run, before any work, if they can't be had or don't
+/// fit the study.
 ///
 /// # Errors
-/// A model error (exit code 4) that says what is missing, how large it is and how to get it.
-pub fn check(experiment: &Experiment, node: &Node) -> Result<()> {
-    let model = &experiment.models[node.subject.model.unwrap_or(0)];
-    match &model.weights {
-        Weights::Random(_) => Ok(()),
-        Weights::Hub {
-            repository,
-            revision,
-        } => {
-            let size = KNOWN_PARAMETERS
-                .iter()
-                .find(|(name, _)| name == repository)
-                .map_or_else(String::new, |(_, parameters)| {
-                    let bytes = parameters * bytes_per_parameter(model.dtype);
-                    format!(
-                        " (about {:.0} GB in {}, {:.1} billion parameters)",
-                        bytes / 1e9,
-                        model.dtype.name(),
-                        parameters / 1e9
-                    )
-                });
-            Err(Failure::model(format!(
-                "the weights of {repository}{size} are not here: accept their licence at \
-                 huggingface.co/{repository} and fetch revision {revision} with `huggingface-cli \
-                 download {repository} --revision {revision}`; loading published weights comes with \
-                 a later version of axmem, this one trains from random weights (see \
-                 experiments/quickstart.yaml)"
-            )))
-        }
-        Weights::Folder(path) if !Path::new(path).join("config.json").is_file() => {
-            Err(Failure::model(format!(
-                "{path} holds no config.json; model.source must be a folder in the Hugging Face \
-                 layout (config.json, tokenizer.json, *.safetensors)"
-            )))
-        }
-        Weights::Folder(path) => Err(Failure::model(format!(
-            "the weights in {path} are there, but loading published weights comes with a later \
-             version of axmem; this one trains from random weights (see \
-             experiments/quickstart.yaml)"
-        ))),
+/// A model error (exit code 4) that says what is missing, how large it is and how to get it; a
+/// setting that the model can't meet (exit code 2).
+pub fn check(experiment: &Experiment, model: &Model, store: &Store, events: &Events) -> Result<()> {
+    let Weights::Published(published) = &model.weights else {
+        return Ok(());
+    };
+    let found = find(model, published, store, events)?;
+    let opened = Published::open(&found.path)?;
+    let config = opened.config();
+    config
+        .check_grid(&experiment.grid.grid)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    if experiment.documents.tokens > config.max_positions {
+        return Err(Failure::usage(format!(
+            "documents.tokens: {} is more than the {} positions of {}",
+            experiment.documents.tokens, config.max_positions, model.name
+        )));
     }
+    let tokenizer = match &experiment.tokenizer {
+        TokenizerChoice::File { path, .. } => Tokenizer::from_file(path)?,
+        _ => tokenizer(&found.path, &opened)?,
+    };
+    let ids = tokenizer.vocab_size();
+    if ids > config.vocab {
+        return Err(Failure::model(format!(
+            "the tokenizer has {ids} ids, and {} rows for {}; it is not the model's tokenizer",
+            published.source, config.vocab
+        )));
+    }
+    for note in [&found.notes[..], opened.notes(), tokenizer.notes()].concat() {
+        let fields = json!({ "model": model.name, "note": note });
+        events.tell("note", fields, &format!("{}: {note}", model.name));
+    }
+    Ok(())
+}
+
+/// The files of a published model on this machine.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn find(
+    model: &Model,
+    published: &PublishedModel,
+    store: &Store,
+    events: &Events,
+) -> Result<ModelFiles> {
+    let source = published.parse()?;
+    let options = ModelOptions {
+        sha256: published.sha256.as_deref(),
+        ..ModelOptions::default()
+    };
+    let found = match model.dtype {
+        Dtype::F32 => fetch(&source, &options, &store.cache(), events),
+        // Not worth a download, which may take hours.
+        Dtype::Bf16 => source
+            .fetch(
+                &ModelOptions {
+                    offline: true,
+                    ..options
+                },
+                &store.cache(),
+            )
+            .map_err(Into::into),
+    };
+    let found = found.map_err(|error| missing(model, &source, &error))?;
+    if model.dtype == Dtype::Bf16 {
+        return Err(Failure::usage(
+            "model.dtype: bf16 arithmetic is not built yet; weights stored in bf16 are read and computed with in f32: set \
+             model.dtype to f32",
+        ));
+    }
+    Ok(found)
+}
+
+/// What is missing, how large it is, and how to get it.
+fn missing(model: &Model, source: &ModelSource, error: &anyhow::Error) -> anyhow::Error {
+    let size = KNOWN_PARAMETERS
+        .iter()
+        .find(
+            |(name, _)| matches!(source, ModelSource::Hub { repository, .. } if repository == name),
+        )
+        .map_or_else(String::new, |(_, parameters)| {
+            let bytes = parameters * bytes_per_parameter(model.dtype);
+            format!(
+                " (about {:.0} GB in {}, {:.1} billion parameters)",
+                bytes / 1e9,
+                model.dtype.name(),
+                parameters / 1e9
+            )
+        });
+    let remedy = match source {
+        ModelSource::Hub {
+            repository,
+            revision: Some(revision),
+            ..
+        } => format!(
+            "; accept their licence at huggingface.co/{repository} and fetch them with \
+             `huggingface-cli download {repository} --revision {revision}`"
+        ),
+        _ => String::new(),
+    };
+    Failure::model(format!(
+        "the weights of {}{size} can't be had: {error}{remedy}",
+        model.name
+    ))
 }
 
 fn bytes_per_parameter(dtype: Dtype) -> f64 {
@@ -85,10 +150,34 @@ fn bytes_per_parameter(dtype: Dtype) -> f64 {
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
-    check(context.experiment, context.node)?;
-    let Weights::Random(shape) = &context.model().weights else {
-        return Err(Failure::model("only random weights can be made"));
+    match &context.model().weights {
+        Weights::Random(shape) => draw(context, shape),
+        Weights::Published(published) => context.ranks.lead(|| refer(context, published)),
+    }
+}
+
+/// Writes down where published weights are, with a hash of every file.
+fn refer(context: &Context<'_>, published: &PublishedModel) -> Result<()> {
+    let source = published.parse()?;
+    let options = ModelOptions {
+        sha256: published.sha256.as_deref(),
+        hash: true,
+        ..ModelOptions::default()
     };
+    let cache = context.store.cache();
+    let found = fetch(&source, &options, &cache, context.events)
+        .map_err(|error| missing(context.model(), &source, &error))?;
+    let opened = Published::open(&found.path)?;
+    write_config(context.folder, opened.config())?;
+    let reference = serde_json::to_string_pretty(&Reference::new(&found))
+        .context("where the published weights are")?;
+    Ok(files::write_atomic(
+        context.folder.join(REFERENCE),
+        reference.as_bytes(),
+    )?)
+}
+
+fn draw(context: &Context<'_>, shape: &Shape) -> Result<()> {
     let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
     let config = config(shape, &tokenizer)?;
     config.validate()?;
@@ -102,9 +191,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     if !context.ranks.is_first() {
         return Ok(());
     }
-    let text = serde_json::to_string_pretty(&config).context("the sizes of the model")?;
-    files::write_atomic(context.folder.join(CONFIG), text.as_bytes())?;
-    Ok(())
+    write_config(context.folder, &config)
+}
+
+fn write_config(folder: &Path, config: &ModelConfig) -> Result<()> {
+    let text = serde_json::to_string_pretty(config).context("the sizes of the model")?;
+    Ok(files::write_atomic(folder.join(CONFIG), text.as_bytes())?)
 }
 
 /// The sizes of a model that has a row for every id of the tokenizer.

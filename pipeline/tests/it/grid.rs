@@ -45,7 +45,7 @@ fn rows<R: table::Record>(store: &Path, stage: &str, name: &str) -> Vec<R> {
 
 /// Whether every probe was reproduced, for each suffix, by arm, trial, time and document.
 fn outcomes(store: &Path) -> BTreeMap<String, Vec<bool>> {
-    let scores: Vec<ScoreRow> = rows(store, "score-v1", "scores.parquet");
+    let scores: Vec<ScoreRow> = rows(store, "score-v2", "scores.parquet");
     let outcome = |row: ScoreRow| {
         let name = format!(
             "{} {} {:?} {} {:?}",

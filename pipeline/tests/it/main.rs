@@ -1,5 +1,6 @@
 //! The command as users have it: the built binary on small studies in folders of their own.
 
+mod audit;
 mod background;
 mod export;
 mod grid;

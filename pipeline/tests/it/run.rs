@@ -37,7 +37,7 @@ fn a_second_run_does_nothing_and_a_damaged_artefact_is_named() {
 
     let scores = before
         .keys()
-        .find(|name| name.starts_with("score-v1"))
+        .find(|name| name.starts_with("score-v2"))
         .expect("scores");
     let path = folder.path().join(scores);
     let mut bytes = fs::read(&path).expect("bytes");
@@ -166,7 +166,7 @@ fn bad_input_ends_with_its_exit_code_and_one_sentence() {
                 "tokenizer=",
             ],
             4,
-            "config.json",
+            "there is no model folder /no/such/model",
         ),
         (
             &["--set", "model.random.vocab=200"],

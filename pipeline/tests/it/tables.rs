@@ -73,7 +73,7 @@ fn one_count_of_steps_joins_all_tables() {
     let warmup: Vec<Recorded> = rows(folder.path(), "warmup-v1", "steps.parquet");
     assert_eq!(warmup.iter().map(|row| row.step).min(), Some(1));
     assert_eq!(warmup.iter().map(|row| row.step).max(), Some(10));
-    let exposures: Vec<Exposure> = rows(folder.path(), "estimate-v1", "exposures.parquet");
+    let exposures: Vec<Exposure> = rows(folder.path(), "estimate-v2", "exposures.parquet");
     assert!(!exposures.is_empty());
     for row in &exposures {
         let rate = rates[&(row.arm.as_str(), row.trial, u64::from(row.step))];
@@ -98,7 +98,7 @@ fn scoring_goes_on_after_the_last_chunk_of_documents() {
     let folder = tempfile::tempdir().expect("a folder");
     assert_eq!(finish(&mut run_smoke(folder.path(), &[])).0, 0);
     let before = tables(folder.path());
-    let path = paths(folder.path(), "score-v1", "scores.parquet").remove(0);
+    let path = paths(folder.path(), "score-v2", "scores.parquet").remove(0);
     let artefact = path.parent().expect("a folder");
     let whole: Vec<ScoreRow> = table::read(&path).expect("scores");
     assert_eq!(whole.len(), 18);

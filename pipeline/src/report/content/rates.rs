@@ -144,17 +144,19 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
     let detectable = format!("Detectable at power {}", number(study.power));
     let mut table = Table::new(
         format!(
-            "Differences of rates. The primary contrast ({} at {} presentations, {} to {}) is in bold; \
+            "Differences of rates, and of log-probabilities in nats. The primary contrast ({} of {} at {} presentations, {} to {}) is in bold; \
              the margin for Goldfish is {}.",
             findings::kind(&primary.contrast),
+            primary.measure.replace('_', " "),
             primary.exposures,
             primary.from,
             primary.to,
             number(primary.margin)
         ),
-        5,
+        6,
         &[
             "Contrast",
+            "Of",
             "Arm",
             "Bucket",
             "Times",
@@ -173,6 +175,7 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
     let several = study.models.len() > 1;
     for row in &study.contrasts {
         let is_primary = row.kind == primary.contrast
+            && row.measure == primary.measure
             && row.bucket == primary.bucket
             && row.suffix == primary.suffix
             && row.prefix == primary.prefix
@@ -186,6 +189,7 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
         let difference = with_interval(row.estimate.unwrap_or(f64::NAN), row.low, row.high);
         table.rows.push(vec![
             name.into(),
+            row.measure.replace('_', " ").into(),
             arm_name(&row.arm),
             row.bucket.as_str().into(),
             format!("{} → {}", row.from, row.to).into(),
