@@ -3,22 +3,24 @@
 //! Checks here need no data; those that do (enough clusters, a tokenizer that fits) belong to the
 //! stages.
 
+mod measure;
+mod model;
+
 use std::collections::HashSet;
 
-use axmem_datasets::source::{ModelSource, Source};
+use axmem_datasets::source::Source;
 
 use super::file::{
-    Analysis, AnalysisFile, Arm, BackgroundFile, Bos, Buckets, Documents, Dtype, ExperimentFile,
-    Exposures, Goldfish, ModelFile, Optimizer, Prefix, Primary, ScoreFile, Shape, TextFile, Time,
+    Arm, BackgroundFile, Buckets, Documents, ExperimentFile, Goldfish, Optimizer, TextFile,
     TokenizerFile, TrainFile, Windows,
 };
 use super::grid;
 use super::limits::{self, within};
-use super::resolved::{
-    Background, Experiment, Model, PublishedModel, Score, Text, TokenizerChoice, Train, Weights,
-};
+use super::resolved::{Background, Experiment, Model, Text, TokenizerChoice, Train, Weights};
 use crate::plan::Stage;
-use crate::weights::label;
+
+use self::measure::{analysis, score};
+use self::model::{check_parameters, is_commit, is_hash, model};
 
 /// A value that can't be used, by its field.
 #[derive(Debug)]
@@ -94,159 +96,6 @@ fn check_folder(name: &str) -> Resolved<()> {
         );
     }
     Ok(())
-}
-
-fn model(file: ModelFile) -> Resolved<Model> {
-    let weights = match (file.random, file.source) {
-        (Some(_), Some(_)) => return refuse("model", "give `random` or `source`, not both"),
-        (None, None) => return refuse("model", "give `random` with a shape, or `source`"),
-        (Some(shape), None) => {
-            if file.revision.is_some() || file.sha256.is_some() {
-                return refuse("model", "random weights have no `revision` and no `sha256`");
-            }
-            if file.dtype == Dtype::Bf16 {
-                return refuse(
-                    "model.dtype",
-                    "random weights are trained in f32 for now; bf16 comes with published weights",
-                );
-            }
-            check_shape(&shape)?;
-            Weights::Random(shape)
-        }
-        (None, Some(source)) => Weights::Published(published(&source, file.revision, file.sha256)?),
-    };
-    let name = file.name.unwrap_or_else(|| match &weights {
-        Weights::Random(shape) => format!("random-{}x{}", shape.layers, shape.hidden),
-        Weights::Published(published) => label(&published.source),
-    });
-    check_name("model.name", &name)?;
-    Ok(Model {
-        name,
-        weights,
-        dtype: file.dtype,
-    })
-}
-
-fn published(
-    source: &str,
-    revision: Option<String>,
-    sha256: Option<String>,
-) -> Resolved<PublishedModel> {
-    let mut parsed: ModelSource =
-        source
-            .parse()
-            .map_err(|error: axmem_datasets::Error| Refusal {
-                field: "model.source".to_owned(),
-                message: error.to_string(),
-            })?;
-    match &mut parsed {
-        ModelSource::Hub {
-            revision: pinned, ..
-        } => match revision.or_else(|| pinned.take()) {
-            Some(revision) if is_commit(&revision) => *pinned = Some(revision),
-            Some(revision) => {
-                return refuse(
-                    "model.revision",
-                    format!(
-                        "{revision} is not a commit of 40 hexadecimal digits; names of branches move"
-                    ),
-                );
-            }
-            None => {
-                return refuse(
-                    "model.revision",
-                    format!("{source} needs the commit it is pinned to"),
-                );
-            }
-        },
-        _ if revision.is_some() => {
-            return refuse("model.revision", "only hf: sources have a revision");
-        }
-        _ => {}
-    }
-    let is_one_file = match &parsed {
-        ModelSource::Gguf(_) | ModelSource::Package { .. } => true,
-        ModelSource::Hub { file, .. } => file.is_some(),
-        ModelSource::Folder(_) => false,
-    };
-    if sha256.is_some() && !is_one_file {
-        return refuse("model.sha256", "pins the one file of a GGUF source only");
-    }
-    if let Some(hash) = &sha256
-        && !is_hash(hash)
-    {
-        return refuse("model.sha256", "is not 64 hexadecimal digits");
-    }
-    Ok(PublishedModel {
-        source: parsed.to_string(),
-        sha256: sha256.map(|hash| hash.to_ascii_lowercase()),
-        content: None,
-    })
-}
-
-fn is_hash(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn is_commit(revision: &str) -> bool {
-    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn check_shape(shape: &Shape) -> Resolved<()> {
-    let sizes = [
-        ("hidden", shape.hidden, limits::HIDDEN),
-        ("layers", shape.layers, limits::LAYERS),
-        ("heads", shape.heads, limits::HEADS),
-        ("kv_heads", shape.kv_heads, limits::HEADS),
-        ("ffn", shape.ffn, limits::FEED_FORWARD),
-        ("max_positions", shape.max_positions, limits::TOKENS),
-    ];
-    for (field, size, range) in sizes {
-        within(&format!("model.random.{field}"), size, &range)?;
-    }
-    if let Some(vocab) = shape.vocab {
-        within("model.random.vocab", vocab, &limits::VOCABULARY)?;
-    }
-    within("model.random.rope_theta", shape.rope_theta, &limits::ROTARY)?;
-    within("model.random.norm_eps", shape.norm_eps, &limits::EPSILON)?;
-    if !shape.hidden.is_multiple_of(shape.heads) || !(shape.hidden / shape.heads).is_multiple_of(2)
-    {
-        return refuse(
-            "model.random.heads",
-            format!(
-                "hidden {} over {} heads is no even head size",
-                shape.hidden, shape.heads
-            ),
-        );
-    }
-    if !shape.heads.is_multiple_of(shape.kv_heads) {
-        return refuse(
-            "model.random.kv_heads",
-            format!(
-                "{} does not divide the {} heads",
-                shape.kv_heads, shape.heads
-            ),
-        );
-    }
-    Ok(())
-}
-
-/// Random weights are made here, so that their number is known before anything runs. Without a
-/// stated vocabulary that of a trained tokenizer counts, and none where that is a file.
-fn check_parameters(model: &Model, tokenizer: &TokenizerChoice) -> Resolved<()> {
-    let Weights::Random(shape) = &model.weights else {
-        return Ok(());
-    };
-    let vocab = match tokenizer {
-        TokenizerChoice::Bpe { vocab } => shape.vocab.unwrap_or(*vocab),
-        TokenizerChoice::File { .. } | TokenizerChoice::Published => shape.vocab.unwrap_or(0),
-    };
-    let [hidden, layers, ffn, vocab] =
-        [shape.hidden, shape.layers, shape.ffn, vocab].map(|size| size as f64);
-    let keys = hidden * shape.kv_heads as f64 / shape.heads as f64;
-    let block = hidden * (2.0 * hidden + 2.0 * keys + 3.0 * ffn);
-    let matrices = if shape.tied { 1.0 } else { 2.0 };
-    limits::parameters(matrices * vocab * hidden + layers * block)
 }
 
 fn tokenizer(
@@ -559,124 +408,4 @@ fn check_optimizer(optimizer: &Optimizer) -> Resolved<()> {
         adamw.weight_decay,
         &limits::DECAY,
     )
-}
-
-fn score(file: ScoreFile, documents: &Documents) -> Resolved<Score> {
-    let mut suffix = file.suffix;
-    suffix.sort_unstable();
-    suffix.dedup();
-    let Some(&longest) = suffix.last() else {
-        return refuse("score.suffix", "is empty; name at least one length");
-    };
-    for &length in &suffix {
-        within("score.suffix", length, &limits::TOKENS)?;
-    }
-    if suffix.len().max(file.prefix.len()) > *limits::LIST.end() {
-        return refuse(
-            "score",
-            format!(
-                "has more than {} lengths of suffix or prefix",
-                limits::LIST.end()
-            ),
-        );
-    }
-    if file.prefix.is_empty() {
-        return refuse("score.prefix", "is empty; use `all`");
-    }
-    within(
-        "score.min_prefix",
-        file.min_prefix,
-        &(0..=*limits::TOKENS.end()),
-    )?;
-    // A prefix of so many ids is text; the beginning-of-sequence id of the document is none.
-    let head = usize::from(documents.bos == Bos::Always);
-    let mut before = 1;
-    for (index, prefix) in file.prefix.iter().enumerate() {
-        if file.prefix[..index].contains(prefix) {
-            return refuse("score.prefix", "names a prefix twice");
-        }
-        before = before.max(match *prefix {
-            Prefix::All => file.min_prefix,
-            Prefix::Tokens(tokens) => {
-                within("score.prefix", tokens, &limits::TOKENS)?;
-                tokens + head
-            }
-        });
-    }
-    let needed = longest + before;
-    if needed > documents.min_tokens {
-        return refuse(
-            "score.suffix",
-            format!(
-                "a suffix of {longest} ids with its prefix needs documents of at least {needed} \
-                 ids, documents.min_tokens is {}",
-                documents.min_tokens
-            ),
-        );
-    }
-    within("score.batch", file.batch, &limits::BATCH)?;
-    limits::pass("score.batch", file.batch, documents.tokens)?;
-    Ok(Score {
-        suffix,
-        prefix: file.prefix,
-        min_prefix: file.min_prefix,
-        generate: file.generate,
-        batch: file.batch,
-    })
-}
-
-fn analysis(file: &AnalysisFile, score: &Score, buckets: &Buckets) -> Resolved<Analysis> {
-    let suffix = file.primary.suffix.unwrap_or(score.suffix[0]);
-    if !score.suffix.contains(&suffix) {
-        return refuse(
-            "analysis.primary.suffix",
-            format!("{suffix} is not in score.suffix {:?}", score.suffix),
-        );
-    }
-    let highest = buckets.epochs.iter().copied().max().unwrap_or(0);
-    let exposures = match file.primary.exposures {
-        Exposures::Max => highest,
-        Exposures::Level(level) => {
-            let mut treated = buckets.epochs.iter().filter(|&&epochs| epochs > 0);
-            let Some(&epochs) = treated.find(|&&epochs| u64::from(epochs) == level) else {
-                return refuse(
-                    "analysis.primary.exposures",
-                    format!(
-                        "{level} is no treated level of buckets.epochs {:?}",
-                        buckets.epochs
-                    ),
-                );
-            };
-            epochs
-        }
-    };
-    if file.primary.time.0 >= file.primary.time.1 {
-        return refuse(
-            "analysis.primary.time",
-            "the first time must come before the second",
-        );
-    }
-    if file.primary.time.1 != Time::After {
-        return refuse(
-            "analysis.primary.time",
-            "the primary comparison ends at `after`: nothing is presented before",
-        );
-    }
-    within("analysis.level", file.level, &limits::LEVEL)?;
-    if !(file.margin > 0.0 && file.margin < 1.0) {
-        return refuse("analysis.margin", "must be between 0 and 1");
-    }
-    within("analysis.resamples", file.resamples, &limits::RESAMPLES)?;
-    Ok(Analysis {
-        primary: Primary {
-            time: file.primary.time,
-            suffix,
-            exposures,
-            contrast: file.primary.contrast,
-            measure: file.primary.measure,
-        },
-        level: file.level,
-        margin: file.margin,
-        resamples: file.resamples,
-    })
 }

@@ -1,0 +1,162 @@
+//! The model: sizes of random weights, or a source of published ones.
+
+use axmem_datasets::source::ModelSource;
+
+use super::{Refusal, Resolved, check_name, refuse};
+use crate::experiment::file::{Dtype, ModelFile, Shape};
+use crate::experiment::limits::{self, within};
+use crate::experiment::resolved::{Model, PublishedModel, TokenizerChoice, Weights};
+use crate::weights::label;
+
+pub(super) fn model(file: ModelFile) -> Resolved<Model> {
+    let weights = match (file.random, file.source) {
+        (Some(_), Some(_)) => return refuse("model", "give `random` or `source`, not both"),
+        (None, None) => return refuse("model", "give `random` with a shape, or `source`"),
+        (Some(shape), None) => {
+            if file.revision.is_some() || file.sha256.is_some() {
+                return refuse("model", "random weights have no `revision` and no `sha256`");
+            }
+            if file.dtype == Dtype::Bf16 {
+                return refuse(
+                    "model.dtype",
+                    "random weights are trained in f32 for now; bf16 comes with published weights",
+                );
+            }
+            check_shape(&shape)?;
+            Weights::Random(shape)
+        }
+        (None, Some(source)) => Weights::Published(published(&source, file.revision, file.sha256)?),
+    };
+    let name = file.name.unwrap_or_else(|| match &weights {
+        Weights::Random(shape) => format!("random-{}x{}", shape.layers, shape.hidden),
+        Weights::Published(published) => label(&published.source),
+    });
+    check_name("model.name", &name)?;
+    Ok(Model {
+        name,
+        weights,
+        dtype: file.dtype,
+    })
+}
+
+fn published(
+    source: &str,
+    revision: Option<String>,
+    sha256: Option<String>,
+) -> Resolved<PublishedModel> {
+    let mut parsed: ModelSource =
+        source
+            .parse()
+            .map_err(|error: axmem_datasets::Error| Refusal {
+                field: "model.source".to_owned(),
+                message: error.to_string(),
+            })?;
+    match &mut parsed {
+        ModelSource::Hub {
+            revision: pinned, ..
+        } => match revision.or_else(|| pinned.take()) {
+            Some(revision) if is_commit(&revision) => *pinned = Some(revision),
+            Some(revision) => {
+                return refuse(
+                    "model.revision",
+                    format!(
+                        "{revision} is not a commit of 40 hexadecimal digits; names of branches move"
+                    ),
+                );
+            }
+            None => {
+                return refuse(
+                    "model.revision",
+                    format!("{source} needs the commit it is pinned to"),
+                );
+            }
+        },
+        _ if revision.is_some() => {
+            return refuse("model.revision", "only hf: sources have a revision");
+        }
+        _ => {}
+    }
+    let is_one_file = match &parsed {
+        ModelSource::Gguf(_) | ModelSource::Package { .. } => true,
+        ModelSource::Hub { file, .. } => file.is_some(),
+        ModelSource::Folder(_) => false,
+    };
+    if sha256.is_some() && !is_one_file {
+        return refuse("model.sha256", "pins the one file of a GGUF source only");
+    }
+    if let Some(hash) = &sha256
+        && !is_hash(hash)
+    {
+        return refuse("model.sha256", "is not 64 hexadecimal digits");
+    }
+    Ok(PublishedModel {
+        source: parsed.to_string(),
+        sha256: sha256.map(|hash| hash.to_ascii_lowercase()),
+        content: None,
+    })
+}
+
+pub(super) fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+pub(super) fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn check_shape(shape: &Shape) -> Resolved<()> {
+    let sizes = [
+        ("hidden", shape.hidden, limits::HIDDEN),
+        ("layers", shape.layers, limits::LAYERS),
+        ("heads", shape.heads, limits::HEADS),
+        ("kv_heads", shape.kv_heads, limits::HEADS),
+        ("ffn", shape.ffn, limits::FEED_FORWARD),
+        ("max_positions", shape.max_positions, limits::TOKENS),
+    ];
+    for (field, size, range) in sizes {
+        within(&format!("model.random.{field}"), size, &range)?;
+    }
+    if let Some(vocab) = shape.vocab {
+        within("model.random.vocab", vocab, &limits::VOCABULARY)?;
+    }
+    within("model.random.rope_theta", shape.rope_theta, &limits::ROTARY)?;
+    within("model.random.norm_eps", shape.norm_eps, &limits::EPSILON)?;
+    if !shape.hidden.is_multiple_of(shape.heads) || !(shape.hidden / shape.heads).is_multiple_of(2)
+    {
+        return refuse(
+            "model.random.heads",
+            format!(
+                "hidden {} over {} heads is no even head size",
+                shape.hidden, shape.heads
+            ),
+        );
+    }
+    if !shape.heads.is_multiple_of(shape.kv_heads) {
+        return refuse(
+            "model.random.kv_heads",
+            format!(
+                "{} does not divide the {} heads",
+                shape.kv_heads, shape.heads
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// Random weights are made here, so that their number is known before anything runs. Without a
+/// stated vocabulary that of a trained tokenizer counts, and none where that is a file.
+pub(super) fn check_parameters(model: &Model, tokenizer: &TokenizerChoice) -> Resolved<()> {
+    let Weights::Random(shape) = &model.weights else {
+        return Ok(());
+    };
+    let vocab = match tokenizer {
+        TokenizerChoice::Bpe { vocab } => shape.vocab.unwrap_or(*vocab),
+        TokenizerChoice::File { .. } | TokenizerChoice::Published => shape.vocab.unwrap_or(0),
+    };
+    let [hidden, layers, ffn, vocab] =
+        [shape.hidden, shape.layers, shape.ffn, vocab].map(|size| size as f64);
+    let keys = hidden * shape.kv_heads as f64 / shape.heads as f64;
+    let block = hidden * (2.0 * hidden + 2.0 * keys + 3.0 * ffn);
+    let matrices = if shape.tied { 1.0 } else { 2.0 };
+    limits::parameters(matrices * vocab * hidden + layers * block)
+}
