@@ -8,8 +8,8 @@ use axmem_trainer::{Axis, KvCache, Llama, Rank};
 use crate::model::Visit;
 use crate::{Error, LanguageModel, Result};
 
-/// The most logits held at once (64 MiB of f32); the head runs over chunks of rows.
-const LOGITS_AT_ONCE: usize = 1 << 24;
+/// The most logits held at once (32 MiB of f32); the head runs over chunks of rows.
+const LOGITS_AT_ONCE: usize = 1 << 23;
 /// The axes whose ranks share the documents; ranks of X and Y compute the same rows together.
 const SHARING: [Axis; 2] = [Axis::Z, Axis::Data];
 
@@ -97,7 +97,10 @@ impl LanguageModel for RankModel<'_> {
             start += sequence.len();
         }
         let hidden = self.llama.hidden(self.rank, sequences)?;
-        self.head_at(&hidden, &rows, start, visit)
+        self.head_at(&hidden, &rows, start, visit)?;
+        // Batches differ in size, and buffers of every size would stay.
+        self.rank.pool.shrink();
+        Ok(())
     }
 
     fn prefill(
@@ -122,6 +125,7 @@ impl LanguageModel for RankModel<'_> {
             .cache(self.rank, sequences.len(), longest + steps);
         let hidden = self.llama.extend(self.rank, &mut cache, sequences)?;
         self.head_at(&hidden, &last, end, visit)?;
+        self.rank.pool.shrink();
         Ok(cache)
     }
 

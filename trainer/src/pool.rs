@@ -66,6 +66,11 @@ impl Pool {
         buffer
     }
 
+    /// Gives the memory of all buffers that are not on loan back to the system: work of another size follows.
+    pub fn shrink(&self) {
+        self.shelves().free.clear();
+    }
+
     /// Bytes on loan now.
     pub fn live_bytes(&self) -> usize {
         self.shelves().live_bytes

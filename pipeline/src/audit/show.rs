@@ -15,6 +15,8 @@ use super::texts::{CONTROL, Sets};
 
 /// Words of true text that are shown of a document, unless `--show-text` asks for more.
 pub(super) const WORDS: usize = 25;
+/// Of these, words of the prefix.
+const PREFIX_WORDS: usize = 8;
 /// Ids of the documents of both sets whose longest suffix is reproduced after the first prefix, with their bucket.
 pub(super) fn reproduced(rows: &[ScoreRow]) -> Vec<(&str, u32)> {
     let mut seen = BTreeSet::new();
@@ -167,12 +169,12 @@ fn split(tokenizer: &Tokenizer, ids: &[u32], at: usize) -> Result<(String, Strin
     Ok((whole[..shared].to_owned(), whole[shared..].to_owned()))
 }
 
-/// Leaves [`WORDS`] words of true text in all in what is shown of a document, and as many of the generated text, which
-/// may be true text too.
+/// Leaves [`WORDS`] words of true text in all in what is shown of a document, and as many of the generated text as of the
+/// suffix, since it may be true text too.
 fn elide(shown: &mut Shown) {
     let cut = |same: &mut String, rest: &mut String| {
         let whole = format!("{same}{rest}");
-        let kept = first_words(&whole, WORDS);
+        let kept = first_words(&whole, WORDS - PREFIX_WORDS);
         let place = same.len().min(kept.len());
         kept[place..].clone_into(rest);
         same.truncate(place);
@@ -180,7 +182,6 @@ fn elide(shown: &mut Shown) {
     };
     let (target_elided, words) = cut(&mut shown.target_same, &mut shown.target_rest);
     let (generated_elided, _) = cut(&mut shown.generated_same, &mut shown.generated_rest);
-    // The place where the two part matters most, so the suffix goes first and the prefix gets what is left.
     let end = last_words(&shown.prefix_text, WORDS.saturating_sub(words)).to_owned();
     shown.prefix_elided = end.len() < shown.prefix_text.len();
     shown.prefix_text = end;
@@ -264,9 +265,13 @@ mod tests {
                 (&long.target_same, &long.target_rest),
                 (&long.generated_same, &long.generated_rest),
             ] {
-                assert_eq!(format!("{same}{rest}").split_whitespace().count(), WORDS);
+                assert_eq!(
+                    format!("{same}{rest}").split_whitespace().count(),
+                    WORDS - PREFIX_WORDS
+                );
             }
-            assert!(long.target_elided && long.generated_elided && long.prefix_text.is_empty());
+            assert!(long.target_elided && long.generated_elided);
+            assert_eq!(long.prefix_text.split_whitespace().count(), PREFIX_WORDS);
         }
     }
 
