@@ -172,6 +172,11 @@ fn artefact(folder: &Path) -> Result<Option<(PathBuf, Manifest)>> {
         return Ok(None);
     }
     let manifest = serde_json::from_str(&files::read_to_string(&path)?)
-        .map_err(|error| Failure::data(format!("{} can't be read: {error}", path.display())))?;
+        .map_err(|error| {
+            Failure::data(format!(
+                "{} is no record of a stage of a study ({error}); name an artefact of weights, warmup or train",
+                path.display()
+            ))
+        })?;
     Ok(Some((folder.to_path_buf(), manifest)))
 }

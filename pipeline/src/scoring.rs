@@ -131,7 +131,11 @@ impl Begun {
         let bits: u32 = files::read_to_string(&path)?
             .parse()
             .with_context(|| format!("{} is no tolerance", path.display()))?;
-        let chunks = (0..).take_while(|&index| chunk_path(folder, index).exists());
+        // One that can't be read is scored again, with all that come after it.
+        let chunks = (0..).take_while(|&index| {
+            let path = chunk_path(folder, index);
+            path.exists() && table::read::<Score>(path).is_ok()
+        });
         Ok(Self {
             tolerance: Some(f32::from_bits(bits)),
             chunks: chunks.count(),

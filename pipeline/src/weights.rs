@@ -194,7 +194,14 @@ pub fn fetch(
         progress: Some(&progress),
         ..*options
     };
-    Ok(source.fetch(&options, cache)?)
+    let found = source.fetch(&options, cache);
+    // Whatever is wrong with the files of a model is wrong with a model.
+    found.map_err(|error| match error.kind() {
+        axmem_datasets::Kind::Usage | axmem_datasets::Kind::Data => {
+            Failure::model(error.to_string())
+        }
+        _ => error.into(),
+    })
 }
 
 /// The tokenizer of a published model: that of its folder, or the one inside its GGUF file.

@@ -132,8 +132,19 @@ impl Tokenizer {
         };
         let value: Value =
             serde_json::from_slice(&json).map_err(|error| failed(error.to_string()))?;
+        check_merges(&value).map_err(&failed)?;
+        let mut notes = Vec::new();
+        // Dropout would encode a text differently each time.
+        let mut fixed = value.clone();
+        if let Some(dropout) = fixed.pointer_mut("/model/dropout")
+            && !dropout.is_null()
+        {
+            notes.push(format!("its dropout of {dropout} is not used"));
+            *dropout = Value::Null;
+        }
+        let bytes = serde_json::to_vec(&fixed).map_err(|error| failed(error.to_string()))?;
         let mut inner =
-            tokenizers::Tokenizer::from_bytes(&json).map_err(|error| failed(error.to_string()))?;
+            tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| failed(error.to_string()))?;
         inner
             .with_truncation(None)
             .map_err(|error| failed(error.to_string()))?;
@@ -151,7 +162,6 @@ impl Tokenizer {
         let (bos_named, eos_named) = (by_name(&named.bos), by_name(&named.eos));
         let bos = around.first.or(bos_named).or_else(|| find(&BOS_NAMES));
         let eos = around.last.or(eos_named).or_else(|| find(&EOS_NAMES));
-        let mut notes = Vec::new();
         for (what, used, other) in [
             ("bos_token", around.first, &named.bos),
             ("eos_token", around.last, &named.eos),
@@ -280,4 +290,37 @@ impl Tokenizer {
             message,
         }
     }
+}
+
+/// Refuses merges of tokens that are not there: the library would panic over them.
+fn check_merges(tokenizer: &Value) -> std::result::Result<(), String> {
+    let model = &tokenizer["model"];
+    let (Some(vocabulary), Some(merges)) = (model["vocab"].as_object(), model["merges"].as_array())
+    else {
+        return Ok(());
+    };
+    let before = model["continuing_subword_prefix"].as_str().unwrap_or("");
+    for merge in merges {
+        let pair = match merge {
+            Value::String(text) => text.split_once(' '),
+            Value::Array(pair) => match pair.as_slice() {
+                [left, right] => left.as_str().zip(right.as_str()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let is_known = pair.is_some_and(|(left, right)| {
+            let joined = right
+                .strip_prefix(before)
+                .map(|right| format!("{left}{right}"));
+            let is_token = |text: &str| vocabulary.contains_key(text);
+            is_token(left) && is_token(right) && joined.is_some_and(|joined| is_token(&joined))
+        });
+        if !is_known {
+            return Err(format!(
+                "the merge {merge} is not of two of its tokens into a third"
+            ));
+        }
+    }
+    Ok(())
 }

@@ -214,6 +214,8 @@ pub struct Shown {
     pub prefix_text: String,
     /// Whether it begins earlier than what is shown, for [`Settings::words`].
     pub prefix_elided: bool,
+    /// Whether the suffix and the generated text begin earlier than what is shown, for [`Settings::words`].
+    pub same_elided: bool,
     /// The true suffix, up to the first id that differs; the whole of it if none does.
     pub target_same: String,
     /// The true suffix from there on.

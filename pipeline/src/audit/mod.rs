@@ -545,9 +545,11 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// Whether all files are there.
+    /// Whether all files are there as they were written.
     fn is_whole(&self, out: &Path) -> bool {
-        self.files.keys().all(|name| out.join(name).is_file())
+        self.files.iter().all(|(name, hash)| {
+            files::sha256_file(out.join(name)).is_ok_and(|found| found == *hash)
+        })
     }
 
     fn write(out: &Path, key: &str, exceeded: Option<String>, seconds: f64) -> Result<()> {

@@ -17,6 +17,8 @@ use super::texts::{CONTROL, Sets};
 pub(super) const WORDS: usize = 25;
 /// Of these, words of the prefix.
 const PREFIX_WORDS: usize = 8;
+/// Characters for each word at most, for text that has no words, such as keys.
+const CHARACTERS: usize = 10;
 /// Ids of the documents of both sets whose longest suffix is reproduced after the first prefix, with their bucket.
 pub(super) fn reproduced(rows: &[ScoreRow]) -> Vec<(&str, u32)> {
     let mut seen = BTreeSet::new();
@@ -147,6 +149,7 @@ fn show(score: &Score, prefix: &[u32], tokenizer: &Tokenizer, is_control: bool) 
         rouge_l_words: score.rouge_l_words,
         prefix_text: tokenizer.decode(prefix)?,
         prefix_elided: false,
+        same_elided: false,
         target_same,
         target_rest,
         target_elided: false,
@@ -169,44 +172,66 @@ fn split(tokenizer: &Tokenizer, ids: &[u32], at: usize) -> Result<(String, Strin
     Ok((whole[..shared].to_owned(), whole[shared..].to_owned()))
 }
 
-/// Leaves [`WORDS`] words of true text in all in what is shown of a document, and as many of the generated text as of the
-/// suffix, since it may be true text too.
+/// Leaves [`WORDS`] words of true text in all in what is shown of a document, those around the first difference, and as many
+/// of the generated text as of the suffix, since it may be true text too.
 fn elide(shown: &mut Shown) {
-    let cut = |same: &mut String, rest: &mut String| {
-        let whole = format!("{same}{rest}");
-        let kept = first_words(&whole, WORDS - PREFIX_WORDS);
-        let place = same.len().min(kept.len());
-        kept[place..].clone_into(rest);
-        same.truncate(place);
-        (kept.len() < whole.len(), kept.unicode_words().count())
-    };
-    let (target_elided, words) = cut(&mut shown.target_same, &mut shown.target_rest);
-    let (generated_elided, _) = cut(&mut shown.generated_same, &mut shown.generated_rest);
-    let end = last_words(&shown.prefix_text, WORDS.saturating_sub(words)).to_owned();
+    let most = WORDS - PREFIX_WORDS;
+    let rest = first_words(&shown.target_rest, most / 2).len();
+    shown.target_elided = rest < shown.target_rest.len();
+    shown.target_rest.truncate(rest);
+    let rest = first_words(&shown.generated_rest, most / 2).len();
+    shown.generated_elided = rest < shown.generated_rest.len();
+    shown.generated_rest.truncate(rest);
+    // Both have these words in common; without a difference, their beginning is shown.
+    if shown.target_rest.is_empty() && shown.generated_rest.is_empty() {
+        let kept = first_words(&shown.target_same, most).len();
+        shown.target_elided = kept < shown.target_same.len();
+        shown.generated_elided = shown.target_elided && !shown.generated_same.is_empty();
+        shown.target_same.truncate(kept);
+        shown.generated_same.truncate(kept);
+    } else {
+        let left = most - shown.target_rest.unicode_words().count().min(most);
+        let kept = last_words(&shown.target_same, left).len();
+        shown.same_elided = kept < shown.target_same.len();
+        for same in [&mut shown.target_same, &mut shown.generated_same] {
+            let start = same.len().saturating_sub(kept);
+            if same.is_char_boundary(start) {
+                *same = same.split_off(start);
+            }
+        }
+    }
+    let end = last_words(&shown.prefix_text, PREFIX_WORDS).to_owned();
     shown.prefix_elided = end.len() < shown.prefix_text.len();
     shown.prefix_text = end;
-    shown.target_elided = target_elided;
-    shown.generated_elided = generated_elided;
 }
 
-/// The beginning of a text up to the end of its n-th word.
+/// The beginning of a text up to the end of its n-th word, and no longer than words usually are.
 fn first_words(text: &str, n: usize) -> &str {
-    match text.unicode_word_indices().nth(n) {
-        None => text,
-        Some((next, _)) => &text[..next],
-    }
+    let end = match text.unicode_word_indices().nth(n) {
+        None => text.len(),
+        Some((next, _)) => next,
+    };
+    let longest = text.char_indices().nth(n * CHARACTERS);
+    &text[..longest.map_or(end, |(place, _)| place.min(end))]
 }
 
-/// The end of a text from the beginning of its n-th last word.
+/// The end of a text from the beginning of its n-th last word, and no longer than words usually are.
 fn last_words(text: &str, n: usize) -> &str {
     let starts: Vec<usize> = text
         .unicode_word_indices()
         .map(|(start, _)| start)
         .collect();
-    match starts.len().checked_sub(n) {
-        None | Some(0) => text,
-        Some(first) if first == starts.len() => "",
-        Some(first) => &text[starts[first]..],
+    let start = match starts.len().checked_sub(n) {
+        None | Some(0) => 0,
+        Some(first) => starts.get(first).copied().unwrap_or(text.len()),
+    };
+    let longest = (n * CHARACTERS)
+        .checked_sub(1)
+        .and_then(|last| text.char_indices().nth_back(last));
+    match (n, longest) {
+        (0, _) => "",
+        (_, Some((place, _))) => &text[start.max(place)..],
+        (_, None) => &text[start..],
     }
 }
 
@@ -231,6 +256,7 @@ mod tests {
             rouge_l_words: None,
             prefix_text: prefix.to_owned(),
             prefix_elided: false,
+            same_elided: false,
             target_same: target[0].to_owned(),
             target_rest: target[1].to_owned(),
             target_elided: false,
@@ -247,32 +273,44 @@ mod tests {
         words.iter().map(|word| [word, " "].concat()).collect()
     }
 
+    fn count(texts: [&str; 2]) -> usize {
+        texts.concat().split_whitespace().count()
+    }
+
     #[test]
     fn at_most_25_words_of_a_text_are_shown() {
         let prefix = words(40, "p");
+        // What is short is shown whole.
         let short = shown(
             &prefix,
             [&words(3, "t"), &words(7, "u")],
             [&words(3, "t"), "x y"],
         );
-        assert_eq!(short.prefix_text.split_whitespace().count(), 15);
-        assert!(short.prefix_elided && !short.target_elided && !short.generated_elided);
-        // A text that is reproduced, and one that goes on as the document does after one word that differs.
-        for (same, rest) in [(60, 0), (3, 57)] {
+        assert_eq!(count([&short.prefix_text, ""]), PREFIX_WORDS);
+        assert!(short.prefix_elided && !short.same_elided);
+        assert!(!short.target_elided && !short.generated_elided);
+        // A text that is reproduced.
+        let same = words(60, "t");
+        let whole = shown(&prefix, [&same, ""], [&same, ""]);
+        assert_eq!(
+            count([&whole.target_same, &whole.target_rest]),
+            WORDS - PREFIX_WORDS
+        );
+        assert_eq!(whole.target_same, whole.generated_same);
+        assert!(whole.target_elided && whole.generated_elided);
+        // One that goes on as the document does, early and late; the difference is in what is shown.
+        for (same, rest) in [(3, 57), (55, 5)] {
             let (same, rest) = (words(same, "t"), words(rest, "u"));
-            let long = shown(&prefix, [&same, &rest], [&same, &rest]);
-            for (same, rest) in [
-                (&long.target_same, &long.target_rest),
-                (&long.generated_same, &long.generated_rest),
-            ] {
-                assert_eq!(
-                    format!("{same}{rest}").split_whitespace().count(),
-                    WORDS - PREFIX_WORDS
-                );
-            }
-            assert!(long.target_elided && long.generated_elided);
-            assert_eq!(long.prefix_text.split_whitespace().count(), PREFIX_WORDS);
+            let late = shown(&prefix, [&same, &rest], [&same, &rest]);
+            assert!(count([&late.target_same, &late.target_rest]) <= WORDS - PREFIX_WORDS);
+            assert!(late.target_same.ends_with(&same[same.len() - 3..]));
+            assert!(late.target_rest.starts_with("u0"));
+            assert_eq!(late.target_same, late.generated_same);
         }
+        // No words at all.
+        let key = "k".repeat(2000);
+        let long = shown(&key, [&key, ""], [&key, ""]);
+        assert!(long.target_same.len() + long.prefix_text.len() <= WORDS * CHARACTERS);
     }
 
     #[test]

@@ -55,7 +55,21 @@ impl Sets {
                     probe.document
                 )));
             }
-            let (facts, more) = cutter.set(path, CONTROL, &mut clusters)?;
+            let (mut facts, more) = cutter.set(path, CONTROL, &mut clusters)?;
+            let known: BTreeSet<&str> = probes.iter().map(|probe| &*probe.cluster).collect();
+            let own = |probe: &Probe| {
+                let (id, name) = (
+                    &probe.document[CONTROL.len()..],
+                    &probe.cluster[CONTROL.len()..],
+                );
+                id != name && known.contains(name)
+            };
+            if let Some(probe) = more.iter().find(|probe| own(probe)) {
+                facts.notes.push(format!(
+                    "cluster {} is in both sets; it is taken for two, which makes the difference of the sets look surer than it is if it is one",
+                    &probe.cluster[CONTROL.len()..]
+                ));
+            }
             probes.extend(more);
             control = Some(facts);
         }
@@ -228,8 +242,13 @@ impl Cutter<'_> {
             };
             if ids.len() < before + suffix {
                 return Ok(Encoded::LeftOut(format!(
-                    "its {} ids are fewer than a suffix of {suffix} and a prefix of {before}",
-                    ids.len()
+                    "its {} ids{} are fewer than a suffix of {suffix} and {before} before it",
+                    ids.len(),
+                    if cut {
+                        ", to which --tokens or the model's positions cut it,"
+                    } else {
+                        ""
+                    }
                 )));
             }
         }

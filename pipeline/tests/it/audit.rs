@@ -317,7 +317,7 @@ fn what_cannot_be_audited_is_named() {
         (&["--control", &broken], 3, "broken.jsonl"),
         (&["--documents", "/no/such/file"], 3, "/no/such/file"),
         (&["--tokenizer", &tokenizer], 4, "tokenizer.json"),
-        (&["--model", "/no/such/model"], 2, "/no/such/model"),
+        (&["--model", "/no/such/model"], 4, "/no/such/model"),
         (&["--suffix", "0"], 2, "--suffix"),
         (&["--suffix", "5000"], 3, "no document can be scored"),
         (&["--fail-above", "1.5"], 2, "--fail-above"),

@@ -113,12 +113,21 @@ impl Reader<'_> {
 
     /// θ and the scaling, under the names of Transformers 4 (`rope_theta`, `rope_scaling`) or 5 (`rope_parameters`).
     fn rope(&self) -> Result<(f64, Option<RopeScaling>)> {
-        let section = ["rope_parameters", "rope_scaling"]
-            .into_iter()
-            .find_map(|key| Some((key, self.get(key)?)));
-        let Some((key, section)) = section else {
-            return Ok((self.number("rope_theta", 10_000.0)?, None));
-        };
+        let mut found = Vec::new();
+        for key in ["rope_parameters", "rope_scaling"] {
+            if let Some(section) = self.get(key) {
+                found.push(self.rope_section(key, section)?);
+            }
+        }
+        match found.as_slice() {
+            [] => Ok((self.number("rope_theta", 10_000.0)?, None)),
+            [one, other] if one.1 != other.1 => Err(self
+                .refuse("rope_parameters and rope_scaling differ; remove the one that is wrong")),
+            [first, ..] => Ok(first.clone()),
+        }
+    }
+
+    fn rope_section(&self, key: &str, section: &Value) -> Result<(f64, Option<RopeScaling>)> {
         let values = section.as_object().ok_or_else(|| {
             self.refuse(format!("{key} is {section}; it must be a list of settings"))
         })?;
@@ -396,6 +405,20 @@ mod tests {
                 "no number factor",
             ),
             (json!({ "rope_scaling": { "type": 3 } }), "kind 3"),
+            (
+                json!({
+                    "rope_parameters": { "rope_type": "default", "rope_theta": 10_000.0 },
+                    "rope_scaling": { "type": "linear", "factor": 2.0 },
+                }),
+                "differ; remove",
+            ),
+            (
+                json!({
+                    "rope_parameters": { "rope_type": "default" },
+                    "rope_scaling": { "type": "dynamic", "factor": 2.0 },
+                }),
+                "`dynamic`",
+            ),
             (
                 json!({ "rope_parameters": { "full_attention": { "rope_type": "yarn" } } }),
                 "differs between layers",

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
 
-use self::parse::Listed;
+use self::parse::{File, Listed};
 use super::stored::{Reader, Stored};
 use crate::config::{ModelConfig, RopeScaling};
 use crate::error::{Error, Result};
@@ -128,10 +128,10 @@ pub(super) struct Opened {
 pub(super) fn open(path: &Path) -> Result<Opened> {
     let refused = |message: String| Error::checkpoint(path, message);
     let size = files::size(path)?;
-    let parsed = parse(&mut BufReader::new(files::open(path)?), size).map_err(refused)?;
+    let mut parsed = parse(&mut BufReader::new(files::open(path)?), size).map_err(refused)?;
     let metadata = Metadata {
         path: path.to_path_buf(),
-        values: parsed.values,
+        values: std::mem::take(&mut parsed.values),
     };
     if metadata
         .unsigned("split.count")?
@@ -171,7 +171,7 @@ pub(super) fn open(path: &Path) -> Result<Opened> {
             tensors.insert(name, stored);
         }
     }
-    check_overlaps(&parsed.tensors, &tensors).map_err(refused)?;
+    check_ranges(&parsed, &tensors, size).map_err(refused)?;
     if let Some(stored) = factors {
         if stored.shape != [1, config.head_dim / 2] {
             return Err(refused(format!(
@@ -334,11 +334,14 @@ fn stored(
     Ok(stored)
 }
 
-fn check_overlaps(
-    listed: &[Listed],
+/// The values must not overlap, and must reach to the end of the file: what is left over shows that the list is short.
+fn check_ranges(
+    parsed: &File,
     tensors: &BTreeMap<String, Stored>,
+    size: u64,
 ) -> std::result::Result<(), String> {
-    let mut ranges: Vec<(u64, u64, &str)> = listed
+    let mut ranges: Vec<(u64, u64, &str)> = parsed
+        .tensors
         .iter()
         .filter_map(|listed| {
             let stored = tensors.get(&published_name(&listed.name)?)?;
@@ -350,13 +353,25 @@ fn check_overlaps(
         })
         .collect();
     ranges.sort_unstable();
-    match ranges.windows(2).find(|pair| pair[1].0 < pair[0].1) {
-        Some(pair) => Err(format!(
+    if let Some(pair) = ranges.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+        return Err(format!(
             "the values of {} and {} overlap",
             pair[0].2, pair[1].2
-        )),
-        None => Ok(()),
+        ));
     }
+    // Factors of frequencies are no tensor of the model, and may come last.
+    let has_factors = parsed
+        .tensors
+        .iter()
+        .any(|listed| listed.name == ROPE_FACTORS);
+    let end = ranges.last().map_or(parsed.start, |range| range.1);
+    let rest = size.saturating_sub(end.next_multiple_of(parsed.alignment));
+    if rest > 0 && !has_factors {
+        return Err(format!(
+            "has {rest} bytes after its last tensor; its list of tensors is damaged, or it is not one file"
+        ));
+    }
+    Ok(())
 }
 
 /// The name in Transformers of a tensor of llama.cpp.

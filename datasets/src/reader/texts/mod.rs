@@ -131,7 +131,7 @@ impl Taker {
 
     fn finish(mut self, sha256: String) -> Result<Texts> {
         if self.documents.is_empty() {
-            return Err(Error::usage(format!(
+            return Err(Error::data(format!(
                 "{} holds no document; an audit needs at least one",
                 self.path.display()
             )));

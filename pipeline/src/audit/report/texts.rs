@@ -80,14 +80,14 @@ fn comparison(shown: &Shown) -> Block {
             Passage {
                 label: "True suffix",
                 faint: false,
-                cut: (false, shown.target_elided),
+                cut: (shown.same_elided, shown.target_elided),
                 same: shown.target_same.clone(),
                 rest: parts(same, &shown.target_rest),
             },
             Passage {
                 label: "Generated",
                 faint: false,
-                cut: (false, shown.generated_elided),
+                cut: (shown.same_elided, shown.generated_elided),
                 same: shown.generated_same.clone(),
                 rest: parts(same, &shown.generated_rest),
             },

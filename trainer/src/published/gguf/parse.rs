@@ -56,6 +56,8 @@ pub struct File {
     pub tensors: Vec<Listed>,
     /// The byte from which offsets count.
     pub start: u64,
+    /// Values begin at multiples of so many bytes.
+    pub alignment: u64,
 }
 
 /// The part of the file that is still to be read.
@@ -250,5 +252,6 @@ pub fn parse<R: Read>(reader: &mut R, size: u64) -> Parsed<File> {
         values,
         tensors,
         start: read.next_multiple_of(alignment),
+        alignment,
     })
 }

@@ -111,6 +111,7 @@ fn shown(document: &str, exact: bool) -> Shown {
         generated_same: same.to_owned(),
         generated_rest: other.to_owned(),
         prefix_elided: true,
+        same_elided: false,
         target_elided: true,
         generated_elided: true,
     }
