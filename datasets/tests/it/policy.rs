@@ -5,7 +5,7 @@ use std::path::Path;
 use axmem_datasets::document::Document;
 use axmem_datasets::eligibility::{Bos, DocumentSettings, Windows, tokenize};
 use axmem_datasets::tokenizer::Tokenizer;
-use axmem_datasets::{Kind, files};
+use axmem_datasets::{Kind, Result, files};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -169,4 +169,44 @@ fn a_broken_configuration_is_named() {
             .contains("tokenizer_config.json at line 2"),
         "{error}"
     );
+}
+
+/// A byte-level tokenizer of four tokens with a change to its model.
+fn changed(change: impl Fn(&mut Value)) -> Result<Tokenizer> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    let mut json = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": { "a": 0, "b": 1, "ab": 2 }, "merges": ["a b"],
+        },
+    });
+    change(&mut json["model"]);
+    std::fs::write(&path, json.to_string()).unwrap();
+    Tokenizer::from_file(&path)
+}
+
+#[test]
+fn merges_of_tokens_that_are_not_there_are_refused() {
+    assert_eq!(changed(|_| {}).unwrap().encode("ab").unwrap(), [2]);
+    for merge in [json!(["a c"]), json!(["b a"]), json!([["a"]]), json!([1])] {
+        let error = changed(|model| model["merges"] = merge.clone())
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("the merge"), "{error}");
+    }
+    let error = changed(|model| model["continuing_subword_prefix"] = "##".into())
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("the merge"), "{error}");
+}
+
+#[test]
+fn dropout_is_taken_out_and_told() {
+    let tokenizer = changed(|model| model["dropout"] = 0.5.into()).unwrap();
+    assert!(tokenizer.notes()[0].contains("dropout of 0.5"));
+    assert!((0..50).all(|_| tokenizer.encode("abab").unwrap() == [2, 2]));
 }
