@@ -20,7 +20,7 @@ def check(path):
         return one(estimates, arm=arm, bucket=bucket, trial="pooled", time="after", suffix=50, method="wilson")
 
     standard, goldfish = rate("standard", highest), rate("goldfish", highest)
-    difference = one(summary["contrasts"], kind="did", arm="standard", bucket=highest, suffix=50, **{"from": "warm", "to": "after"})
+    difference = one(summary["contrasts"], kind="did", measure="exact", arm="standard", bucket=highest, suffix=50, **{"from": "warm", "to": "after"})
     for name, row in (("standard", standard), ("goldfish", goldfish)):
         print(
             f"{path}: {name}, {highest} exposures: {row['rate']:.3f} [{row['low']:.3f}, {row['high']:.3f}],"
