@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use axmem::weights;
 use axmem_datasets::table;
 use axmem_eval::{ScoreRow, Time};
+use axmem_trainer::Published;
 use serde_json::{Value, json};
 
 use crate::support::{axmem, finish, smoke};
@@ -95,11 +97,7 @@ fn an_audit_leaves_a_report_a_summary_and_scores() {
     assert_eq!(code, 0, "{text}");
     let out = folder.path("out");
     let page = fs::read_to_string(out.join("report.html")).expect("a report");
-    assert!(
-        page.contains("Audit of tiny")
-            && page.contains("reproduces")
-            && !page.contains("was trained on this")
-    );
+    assert!(page.contains("Audit of tiny") && page.contains("reproduces"));
     let summary = read(&out.join("summary.json"));
     assert_eq!(summary["documents"]["scored"], 7);
     assert_eq!(summary["control"]["scored"], 5);
@@ -215,12 +213,9 @@ fn an_interrupted_audit_goes_on_and_ends_alike() {
 }
 
 #[test]
-fn a_baseline_adds_what_was_kept_and_a_high_rate_fails() {
+fn a_baseline_adds_what_was_kept_and_a_high_rate_ends_with_code_10() {
     let folder = Folder::new();
     let model = model().display().to_string();
-    // Text that the model itself writes is reproduced.
-    let (code, text) = folder.audit("first", &["--generate", "--show-text"]);
-    assert_eq!(code, 0, "{text}");
     let (code, text) = folder.audit("second", &["--baseline", &model]);
     assert_eq!(code, 0, "{text}");
     let summary = read(&folder.path("second/summary.json"));
@@ -235,19 +230,49 @@ fn a_baseline_adds_what_was_kept_and_a_high_rate_fails() {
             .is_some_and(|rows| rows.len() == 2)
     );
 
-    let (code, text) = folder.audit("third", &["--fail-above", "0.5"]);
+    // None of the documents ends with what the model thinks likeliest; then every one does.
+    let gate = ["--suffix", "1", "--fail-above", "0.1"];
+    let (code, text) = folder.audit("third", &gate);
     assert_eq!(code, 0, "{text}");
     assert_eq!(
         read(&folder.path("third/summary.json"))["verdict"],
         "passed"
     );
+    let rows: Vec<ScoreRow> = table::read(folder.path("third/scores.parquet")).expect("scores");
+    let published = Published::open(Path::new(&model)).expect("a model");
+    let tokenizer = weights::tokenizer(Path::new(&model), &published).expect("a tokenizer");
+    let documents = fs::read_to_string(folder.path("documents.jsonl")).expect("documents");
+    let lines: Vec<String> = documents
+        .lines()
+        .zip(&rows)
+        .map(|(line, row)| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            let mut ids = tokenizer
+                .encode(line["text"].as_str().expect("a text"))
+                .expect("ids");
+            ids.truncate(119);
+            ids.extend(row.score.predicted.last());
+            json!({ "id": line["id"], "text": tokenizer.decode(&ids).expect("text") }).to_string()
+        })
+        .collect();
+    fs::write(folder.path("documents.jsonl"), lines.join("\n")).expect("a file");
+    let (code, text) = folder.audit("fourth", &gate);
+    assert!(
+        code == 10 && text.contains("above --fail-above 0.1"),
+        "{code}: {text}"
+    );
+    assert_eq!(
+        read(&folder.path("fourth/summary.json"))["verdict"],
+        "failed"
+    );
+    // The same again does nothing, and still fails.
+    assert_eq!(folder.audit("fourth", &gate).0, 10);
 }
 
 #[test]
-fn a_study_is_audited_and_fails_above_a_rate() {
+fn a_run_of_a_study_is_audited() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("store");
-    // One document, presented so often that it is learnt by heart.
     let mut train = axmem(&["train", "--json"]);
     let output = train
         .arg(smoke())
