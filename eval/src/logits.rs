@@ -8,7 +8,7 @@
     reason = "ties of logits are exact, and the largest is one of them"
 )]
 
-use axmem_trainer::kernels::math::exp;
+use axmem_trainer::kernels::math::{exp, vectored};
 use rayon::prelude::*;
 
 use crate::{Error, Result};
@@ -121,11 +121,13 @@ pub(crate) fn standing(logit: f32, others: &[f32]) -> Standing {
         greater[lane] += u32::from(other > logit);
         equal[lane] += u32::from(other == logit);
     };
-    for block in &mut blocks {
-        for (lane, &other) in block.iter().enumerate() {
-            count(lane, other);
+    vectored(|| {
+        for block in &mut blocks {
+            for (lane, &other) in block.iter().enumerate() {
+                count(lane, other);
+            }
         }
-    }
+    });
     for (lane, &other) in blocks.remainder().iter().enumerate() {
         count(lane, other);
     }
@@ -152,21 +154,24 @@ pub(crate) fn exponential_sums(row: &[f32], top: f32) -> (f64, f64) {
     };
     let (mut sum, mut weighted) = (0.0_f64, 0.0_f64);
     for block in row.chunks(BLOCK) {
-        let mut sums = [0.0_f32; LANES];
-        let mut weights = [0.0_f32; LANES];
-        let mut lanes = block.chunks_exact(LANES);
-        for logits in &mut lanes {
-            for lane in 0..LANES {
-                let (e, de) = terms(logits[lane]);
+        let (sums, weights) = vectored(|| {
+            let mut sums = [0.0_f32; LANES];
+            let mut weights = [0.0_f32; LANES];
+            let mut lanes = block.chunks_exact(LANES);
+            for logits in &mut lanes {
+                for lane in 0..LANES {
+                    let (e, de) = terms(logits[lane]);
+                    sums[lane] += e;
+                    weights[lane] += de;
+                }
+            }
+            for (lane, &logit) in lanes.remainder().iter().enumerate() {
+                let (e, de) = terms(logit);
                 sums[lane] += e;
                 weights[lane] += de;
             }
-        }
-        for (lane, &logit) in lanes.remainder().iter().enumerate() {
-            let (e, de) = terms(logit);
-            sums[lane] += e;
-            weights[lane] += de;
-        }
+            (sums, weights)
+        });
         sum += sums.iter().map(|&lane| f64::from(lane)).sum::<f64>();
         weighted += weights.iter().map(|&lane| f64::from(lane)).sum::<f64>();
     }

@@ -48,7 +48,8 @@ impl Threads {
     ) -> Result<Vec<T>> {
         grid.validate()?;
         if grid.ranks() == 1 {
-            return Ok(vec![work(&Rank::single())?]);
+            // On a thread of the pool: a kernel called from outside would wake it and wait for every product.
+            return Ok(vec![rayon::scope(|_| work(&Rank::single()))?]);
         }
         let world = World::new(self.links, self.timeout);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -9,7 +9,7 @@
 use rayon::prelude::*;
 
 use super::few_rows;
-use super::math;
+use super::math::{self, vectored};
 use super::matmul::{Matrix, MatrixMut, Output, product_serial};
 
 /// Rows and columns of a tile of scores.
@@ -179,23 +179,25 @@ fn forward_tile(
             heads.scale(),
             Output::Set,
         );
-        for row in 0..rows {
-            let visible = (past + row + 1).saturating_sub(start).min(columns);
-            let (seen, hidden) = scores[row * TILE..][..columns].split_at_mut(visible);
-            hidden.fill(0.0);
-            if visible == 0 {
-                continue;
-            }
-            let new_maximum = maximum[row].max(math::max(seen));
-            let rescale = math::exp(maximum[row] - new_maximum);
-            total[row] = total[row] * rescale + math::exp_in_place(seen, new_maximum);
-            maximum[row] = new_maximum;
-            if start > 0 {
-                for value in &mut tile.out[row * stride + head * heads.dim..][..heads.dim] {
-                    *value *= rescale;
+        vectored(|| {
+            for row in 0..rows {
+                let visible = (past + row + 1).saturating_sub(start).min(columns);
+                let (seen, hidden) = scores[row * TILE..][..columns].split_at_mut(visible);
+                hidden.fill(0.0);
+                if visible == 0 {
+                    continue;
+                }
+                let new_maximum = maximum[row].max(math::max(seen));
+                let rescale = math::exp(maximum[row] - new_maximum);
+                total[row] = total[row] * rescale + math::exp_in_place(seen, new_maximum);
+                maximum[row] = new_maximum;
+                if start > 0 {
+                    for value in &mut tile.out[row * stride + head * heads.dim..][..heads.dim] {
+                        *value *= rescale;
+                    }
                 }
             }
-        }
+        });
         product_serial(
             MatrixMut::strided(&mut tile.out[head * heads.dim..], rows, heads.dim, stride),
             Matrix::strided(&scores, rows, columns, TILE),
@@ -335,7 +337,7 @@ fn backward_head(
             let douts = heads.query_rows(dout, head, origin + first, rows);
             for (row, delta) in deltas[..rows].iter_mut().enumerate() {
                 let at = ((origin + first + row) * heads.query + head) * dim;
-                *delta = math::dot(&dout[at..at + dim], &saved.out[at..at + dim]);
+                *delta = vectored(|| math::dot(&dout[at..at + dim], &saved.out[at..at + dim]));
             }
             for start in (0..first + rows).step_by(TILE) {
                 let columns = TILE.min(first + rows - start);
@@ -351,22 +353,25 @@ fn backward_head(
                 );
                 let target = MatrixMut::strided(&mut gradients, rows, columns, TILE);
                 product_serial(target, douts, values.transposed(), 1.0, Output::Set);
-                for row in 0..rows {
-                    let visible = (first + row + 1).saturating_sub(start).min(columns);
-                    let probabilities = &mut probabilities[row * TILE..][..columns];
-                    let gradients = &mut gradients[row * TILE..][..columns];
-                    let log_sum = saved.log_sum_exp[(origin + first + row) * heads.query + head];
-                    let (delta, scale) = (deltas[row], heads.scale());
-                    for (p, ds) in probabilities[..visible]
-                        .iter_mut()
-                        .zip(&mut gradients[..visible])
-                    {
-                        *p = math::exp(*p - log_sum);
-                        *ds = *p * (*ds - delta) * scale;
+                vectored(|| {
+                    for row in 0..rows {
+                        let visible = (first + row + 1).saturating_sub(start).min(columns);
+                        let probabilities = &mut probabilities[row * TILE..][..columns];
+                        let gradients = &mut gradients[row * TILE..][..columns];
+                        let log_sum =
+                            saved.log_sum_exp[(origin + first + row) * heads.query + head];
+                        let (delta, scale) = (deltas[row], heads.scale());
+                        for (p, ds) in probabilities[..visible]
+                            .iter_mut()
+                            .zip(&mut gradients[..visible])
+                        {
+                            *p = math::exp(*p - log_sum);
+                            *ds = *p * (*ds - delta) * scale;
+                        }
+                        probabilities[visible..].fill(0.0);
+                        gradients[visible..].fill(0.0);
                     }
-                    probabilities[visible..].fill(0.0);
-                    gradients[visible..].fill(0.0);
-                }
+                });
                 let probabilities = Matrix::strided(&probabilities, rows, columns, TILE);
                 let gradients = Matrix::strided(&gradients, rows, columns, TILE);
                 let target =

@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use super::math;
+use super::math::{self, vectored};
 use super::rows_per_task;
 
 /// Sets the columns from `valid` on (padding of the vocabulary) to negative infinity.
@@ -25,7 +25,7 @@ pub fn row_max(maxima: &mut [f32], logits: &[f32], width: usize) {
         .par_iter_mut()
         .zip(logits.par_chunks_exact(width))
         .with_min_len(rows_per_task(width))
-        .for_each(|(maximum, logits)| *maximum = math::max(logits));
+        .for_each(|(maximum, logits)| *maximum = vectored(|| math::max(logits)));
 }
 
 /// Logit of each row's target, or 0 where another rank has it.
@@ -42,7 +42,9 @@ pub fn exp_sums(sums: &mut [f32], logits: &mut [f32], maxima: &[f32], width: usi
     (sums, logits.par_chunks_exact_mut(width), maxima)
         .into_par_iter()
         .with_min_len(rows_per_task(width))
-        .for_each(|(sum, logits, &maximum)| *sum = math::exp_in_place(logits, maximum));
+        .for_each(|(sum, logits, &maximum)| {
+            *sum = vectored(|| math::exp_in_place(logits, maximum));
+        });
 }
 
 /// Sum over the rows of their losses, in f64. All values are global by now.
@@ -71,9 +73,11 @@ pub fn backward(
         .with_min_len(rows_per_task(width))
         .for_each(|(row, &sum, &target)| {
             let factor = scale / sum;
-            for value in row.iter_mut() {
-                *value *= factor;
-            }
+            vectored(|| {
+                for value in row.iter_mut() {
+                    *value *= factor;
+                }
+            });
             if let Some(index) = local(target, first, width) {
                 row[index] -= scale;
             }

@@ -1,10 +1,12 @@
 //! Products and attention with few rows, as decoding has: one new token of each sequence. There the weights and the cache are
-//! read once each and the arithmetic hides behind that, where a general product would first pack them.
+//! read once each, where a general product would first pack them.
 
 #![expect(
     clippy::inline_always,
     reason = "vector code exists only where it is inlined into the function that enables it"
 )]
+
+use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -14,16 +16,23 @@ use super::math;
 use super::matmul::Output;
 
 /// Rows of A up to which this is faster than a general product.
-pub(super) const FEW: usize = 16;
-/// Rows of the weight in a tile.
+pub(super) const FEW: usize = 32;
+/// Rows of A up to which sums along k are faster than [`Broadcast`].
+const DOTS: usize = 2;
+/// Columns of C in a tile of [`Dots`].
 const TILE_OUT: usize = 4;
-/// Rows of A in a tile: the sums of a tile fill three quarters of 16 vector registers.
-const TILE_ROWS: usize = 3;
 /// Multiplications below which starting threads does not pay.
 const SERIAL: usize = 1 << 15;
 
-/// `C[m, n] = A[m, k] · B[n, k]ᵀ` for m up to [`FEW`]. Each element is one sum in an order that depends on k alone.
-pub(super) fn product_nt(
+/// `C[m, n] = A[m, k] · B[n, k]ᵀ` for m up to [`FEW`]. Each element is one sum in an order that depends on k alone, and on
+/// whether m is above [`DOTS`].
+pub(super) fn product_nt(c: &mut [f32], a: &[f32], b: &[f32], shape: [usize; 3], output: Output) {
+    product_on(Arch::new(), c, a, b, shape, output);
+}
+
+/// [`product_nt`] with the vectors of `arch`.
+fn product_on(
+    arch: Arch,
     c: &mut [f32],
     a: &[f32],
     b: &[f32],
@@ -38,7 +47,7 @@ pub(super) fn product_nt(
     } else {
         4 * rayon::current_num_threads()
     };
-    let width = n.div_ceil(tasks).next_multiple_of(TILE_OUT);
+    let width = n.div_ceil(tasks).next_multiple_of(16);
     // The columns of C that each task writes, row by row.
     let mut columns: Vec<Vec<&mut [f32]>> = (0..n.div_ceil(width)).map(|_| Vec::new()).collect();
     for row in c.chunks_exact_mut(n) {
@@ -46,25 +55,156 @@ pub(super) fn product_nt(
             columns[task].push(part);
         }
     }
-    let arch = Arch::new();
+    let groups = if m <= DOTS {
+        Vec::new()
+    } else {
+        interleave(a, m, k, 2 * arch.dispatch(Lanes))
+    };
     columns
         .into_par_iter()
         .enumerate()
         .with_min_len(if tasks == 1 { usize::MAX } else { 1 })
         .for_each(|(task, c)| {
-            let first = task * width;
-            arch.dispatch(Columns {
-                c,
-                a,
-                b: &b[first * k..],
-                k,
-                output,
-            });
+            let b = &b[task * width * k..];
+            if m <= DOTS {
+                arch.dispatch(Dots { c, a, b, k, output });
+            } else {
+                let a = &groups;
+                arch.dispatch(Broadcast { c, a, b, k, output });
+            }
         });
 }
 
-/// Some columns of a product.
-struct Columns<'a> {
+/// Values in a vector.
+struct Lanes;
+
+impl WithSimd for Lanes {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> usize {
+        S::F32_LANES
+    }
+}
+
+/// Some rows of A, transposed.
+struct Interleaved {
+    rows: Range<usize>,
+    /// `[k, vectors · lanes]` with zeros after the rows; one or two vectors.
+    values: Vec<f32>,
+}
+
+/// A cut in groups of up to `most` rows, two vectors of them.
+fn interleave(a: &[f32], m: usize, k: usize, most: usize) -> Vec<Interleaved> {
+    (0..m)
+        .step_by(most)
+        .map(|first| {
+            let rows = first..m.min(first + most);
+            let width = if 2 * m <= most { most / 2 } else { most };
+            let mut values = vec![0.0; k * width];
+            for (lane, row) in rows.clone().enumerate() {
+                let source = &a[row * k..][..k];
+                for (places, &value) in values.chunks_exact_mut(width).zip(source) {
+                    places[lane] = value;
+                }
+            }
+            Interleaved { rows, values }
+        })
+        .collect()
+}
+
+/// Some columns of a product, summed along k with one row of A in each lane: no vector is added up across its lanes, which
+/// for a short k costs more than the product.
+struct Broadcast<'a> {
+    /// `[m][columns]`
+    c: Vec<&'a mut [f32]>,
+    a: &'a [Interleaved],
+    /// `[columns or more, k]`
+    b: &'a [f32],
+    k: usize,
+    output: Output,
+}
+
+impl WithSimd for Broadcast<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        // The sums of a tile fill most of the registers.
+        let many = S::REGISTER_COUNT >= 32;
+        match (many, self.a[0].values.len() == self.k * S::F32_LANES) {
+            (true, true) => self.columns::<S, 16, 1>(simd),
+            (true, false) => self.columns::<S, 12, 2>(simd),
+            (false, true) => self.columns::<S, 12, 1>(simd),
+            (false, false) => self.columns::<S, 6, 2>(simd),
+        }
+    }
+}
+
+impl Broadcast<'_> {
+    /// Some rows of B are read from memory once, for all rows of A.
+    #[inline(always)]
+    fn columns<S: Simd, const OUT: usize, const VECTORS: usize>(mut self, simd: S) {
+        let columns = self.c[0].len();
+        let whole = columns - columns % OUT;
+        for column in (0..whole).step_by(OUT) {
+            for a in self.a {
+                self.tile::<S, OUT, VECTORS>(simd, a, column);
+            }
+        }
+        for column in whole..columns {
+            for a in self.a {
+                self.tile::<S, 1, VECTORS>(simd, a, column);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const OUT: usize, const VECTORS: usize>(
+        &mut self,
+        simd: S,
+        a: &Interleaved,
+        column: usize,
+    ) {
+        let k = self.k;
+        let b: [&[f32]; OUT] = std::array::from_fn(|i| &self.b[(column + i) * k..][..k]);
+        let (values, _) = S::as_simd_f32s(&a.values);
+        let mut sums = [[simd.splat_f32s(0.0); VECTORS]; OUT];
+        for (at, a) in values.chunks_exact(VECTORS).enumerate() {
+            for (sums, b) in sums.iter_mut().zip(&b) {
+                let b = simd.splat_f32s(b[at]);
+                for (sum, &a) in sums.iter_mut().zip(a) {
+                    *sum = simd.mul_add_f32s(b, a, *sum);
+                }
+            }
+        }
+        let c = &mut self.c[a.rows.clone()];
+        for (i, sums) in sums.iter().enumerate() {
+            for (c, sums) in c.chunks_mut(S::F32_LANES).zip(sums) {
+                for (c, sum) in c.iter_mut().zip(lanes::<S>(*sums)) {
+                    match self.output {
+                        Output::Set => c[column + i] = sum,
+                        Output::Add => c[column + i] += sum,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// More values than any vector has.
+const MOST_LANES: usize = 64;
+
+/// The values of a vector, zeros after them.
+#[inline(always)]
+fn lanes<S: Simd>(vector: S::f32s) -> [f32; MOST_LANES] {
+    let mut lanes = [0.0; MOST_LANES];
+    S::as_mut_simd_f32s(&mut lanes).0[0] = vector;
+    lanes
+}
+
+/// Some columns of a product with one or two rows, summed along k by vectors.
+struct Dots<'a> {
     /// `[m][columns]`
     c: Vec<&'a mut [f32]>,
     /// `[m, k]`
@@ -75,50 +215,42 @@ struct Columns<'a> {
     output: Output,
 }
 
-impl WithSimd for Columns<'_> {
+impl WithSimd for Dots<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        let (rows, columns) = (self.c.len(), self.c[0].len());
-        let mut column = 0;
-        while column < columns {
-            let tall = columns - column >= TILE_OUT;
-            let mut row = 0;
-            while row < rows {
-                match (tall, (rows - row).min(TILE_ROWS)) {
-                    (true, 3) => self.tile::<S, TILE_OUT, 3>(simd, column, row),
-                    (true, 2) => self.tile::<S, TILE_OUT, 2>(simd, column, row),
-                    (true, _) => self.tile::<S, TILE_OUT, 1>(simd, column, row),
-                    (false, 3) => self.tile::<S, 1, 3>(simd, column, row),
-                    (false, 2) => self.tile::<S, 1, 2>(simd, column, row),
-                    (false, _) => self.tile::<S, 1, 1>(simd, column, row),
-                }
-                row += TILE_ROWS;
-            }
-            column += if tall { TILE_OUT } else { 1 };
+        match self.c.len() {
+            1 => self.columns::<S, 1>(simd),
+            _ => self.columns::<S, DOTS>(simd),
         }
     }
 }
 
-impl Columns<'_> {
+impl Dots<'_> {
     #[inline(always)]
-    fn tile<S: Simd, const OUT: usize, const ROWS: usize>(
-        &mut self,
-        simd: S,
-        column: usize,
-        row: usize,
-    ) {
+    fn columns<S: Simd, const ROWS: usize>(&mut self, simd: S) {
+        let columns = self.c[0].len();
+        let whole = columns - columns % TILE_OUT;
+        for column in (0..whole).step_by(TILE_OUT) {
+            self.tile::<S, TILE_OUT, ROWS>(simd, column);
+        }
+        for column in whole..columns {
+            self.tile::<S, 1, ROWS>(simd, column);
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const OUT: usize, const ROWS: usize>(&mut self, simd: S, column: usize) {
         let k = self.k;
         let b: [&[f32]; OUT] = std::array::from_fn(|i| &self.b[(column + i) * k..][..k]);
-        let a: [&[f32]; ROWS] = std::array::from_fn(|j| &self.a[(row + j) * k..][..k]);
+        let a: [&[f32]; ROWS] = std::array::from_fn(|j| &self.a[j * k..][..k]);
         let sums = dots::<S, OUT, ROWS>(simd, b, a);
         for (i, sums) in sums.into_iter().enumerate() {
-            for (j, sum) in sums.into_iter().enumerate() {
-                let place = &mut self.c[row + j][column + i];
+            for (c, sum) in self.c.iter_mut().zip(sums) {
                 match self.output {
-                    Output::Set => *place = sum,
-                    Output::Add => *place += sum,
+                    Output::Set => c[column + i] = sum,
+                    Output::Add => c[column + i] += sum,
                 }
             }
         }
@@ -147,9 +279,24 @@ fn dots<S: Simd, const OUT: usize, const ROWS: usize>(
     std::array::from_fn(|i| {
         std::array::from_fn(|j| {
             let rest = b[i].1.iter().zip(a[j].1).map(|(b, a)| b * a).sum::<f32>();
-            simd.reduce_sum_f32s(sums[i][j]) + rest
+            total::<S>(sums[i][j]) + rest
         })
     })
+}
+
+/// The sum of the values of a vector, by halves. (`reduce_sum_f32s` is not inlined for every vector, and then costs more
+/// than a dot product.)
+#[inline(always)]
+fn total<S: Simd>(vector: S::f32s) -> f32 {
+    let mut lanes = lanes::<S>(vector);
+    let mut width = S::F32_LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
 }
 
 /// As [`attention::forward`](super::attention::forward) where every segment has one query: `out`, `q` `[segments, N, D]`,
@@ -204,7 +351,7 @@ impl WithSimd for Query<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let dim = self.heads.dim;
         let stride = self.heads.key_value * dim;
-        let row = |data: &'_ [f32], key: usize| -> std::ops::Range<usize> {
+        let row = |data: &'_ [f32], key: usize| -> Range<usize> {
             let start = (self.segment.key_start + key) * stride + self.head * dim;
             debug_assert!(start + dim <= data.len());
             start..start + dim
@@ -249,19 +396,32 @@ mod tests {
     use crate::kernels::attention;
     use crate::kernels::matmul::{Matrix, MatrixMut, product_serial};
 
-    fn values(seed: usize, len: usize) -> Vec<f32> {
+    fn numbers(seed: usize, len: usize) -> Vec<f32> {
         (0..len)
             .map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.5 - 1.0)
             .collect()
     }
 
+    /// All that this processor has.
+    fn vectors() -> Vec<Arch> {
+        vec![
+            Arch::Scalar,
+            #[cfg(target_arch = "x86_64")]
+            pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+            Arch::new(),
+        ]
+    }
+
     #[test]
     fn a_product_with_few_rows_equals_the_general_one() {
-        for m in 1..=FEW {
+        for (arch, m) in vectors()
+            .into_iter()
+            .flat_map(|arch| (1..=FEW).map(move |m| (arch, m)))
+        {
             for (n, k) in [(1, 1), (3, 7), (4, 8), (9, 33), (130, 70), (64, 576)] {
-                let (a, b) = (values(1, m * k), values(2, n * k));
+                let (a, b) = (numbers(1, m * k), numbers(2, n * k));
                 for output in [Output::Set, Output::Add] {
-                    let mut expected = values(3, m * n);
+                    let mut expected = numbers(3, m * n);
                     let mut found = expected.clone();
                     product_serial(
                         MatrixMut::new(&mut expected, m, n),
@@ -270,11 +430,11 @@ mod tests {
                         1.0,
                         output,
                     );
-                    product_nt(&mut found, &a, &b, [m, n, k], output);
+                    product_on(arch, &mut found, &a, &b, [m, n, k], output);
                     for (found, expected) in found.iter().zip(&expected) {
                         assert!(
                             (found - expected).abs() < 1e-6 * k as f32 + 1e-5,
-                            "{m} {n} {k}"
+                            "{arch:?} {m} {n} {k}"
                         );
                     }
                 }
@@ -285,14 +445,19 @@ mod tests {
     #[test]
     fn a_row_does_not_change_with_the_rows_beside_it() {
         let (n, k) = (50, 77);
-        let (a, b) = (values(1, FEW * k), values(2, n * k));
+        let (a, b) = (numbers(1, FEW * k), numbers(2, n * k));
         let mut all = vec![0.0; FEW * n];
         product_nt(&mut all, &a, &b, [FEW, n, k], Output::Set);
-        for (row, a) in a.chunks_exact(k).enumerate() {
-            let mut alone = vec![0.0; n];
-            product_nt(&mut alone, a, &b, [1, n, k], Output::Set);
-            assert!(all[row * n..][..n] == alone, "row {row}");
+        for rows in DOTS + 1..FEW {
+            let mut some = vec![0.0; rows * n];
+            product_nt(&mut some, &a[..rows * k], &b, [rows, n, k], Output::Set);
+            assert!(all[..rows * n] == some, "{rows} rows");
         }
+        let mut both = vec![0.0; 2 * n];
+        product_nt(&mut both, &a[..2 * k], &b, [2, n, k], Output::Set);
+        let mut alone = vec![0.0; n];
+        product_nt(&mut alone, &a[..k], &b, [1, n, k], Output::Set);
+        assert!(both[..n] == alone);
     }
 
     #[test]
@@ -315,9 +480,9 @@ mod tests {
             })
             .collect();
         let rows = lengths.len();
-        let q = values(1, rows * 60);
-        let k = values(2, rows * capacity * 20);
-        let v = values(3, rows * capacity * 20);
+        let q = numbers(1, rows * 60);
+        let k = numbers(2, rows * capacity * 20);
+        let v = numbers(3, rows * capacity * 20);
         let (mut out, mut sums) = (vec![0.0; rows * 60], vec![0.0; rows * 6]);
         attend(&mut out, &mut sums, [&q, &k, &v], &segments, heads);
         let (mut tiled, mut tiled_sums) = (vec![0.0; rows * 60], vec![0.0; rows * 6]);

@@ -1,7 +1,19 @@
-//! Scalar mathematics written so that the compiler can turn loops over it into vector code.
+//! Scalar mathematics written so that the compiler can turn loops over it into vector code, and the way to have that code
+//! for the processor at hand.
+#![expect(
+    clippy::inline_always,
+    reason = "vector code exists only where it is inlined into the function that enables it"
+)]
 
 /// Partial sums kept apart in a reduction; a fixed number, so that the order of summation is fixed.
 const LANES: usize = 16;
+
+/// Runs `work` as compiled for the widest vectors of this processor. That covers loops in it and calls that are inlined, as
+/// those of this file are, and changes no result: the compiler neither reorders nor fuses operations.
+#[inline(always)]
+pub fn vectored<R>(work: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(work)
+}
 
 /// `e^x` within about one unit in the last place, without branches; 0 below -87.3, and +infinity above 88.7.
 ///
@@ -48,10 +60,6 @@ pub fn exp(x: f32) -> f32 {
 
 /// `Σ f(i)` over `0..n`, in an order fixed by `n` alone.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "the closure has to be visible to the vectoriser"
-)]
 fn lanes<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
     let n = slices[0].len();
     let slices = slices.map(|slice| &slice[..n]);
@@ -79,21 +87,25 @@ fn lanes<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f3
 }
 
 /// `Σ a`
+#[inline(always)]
 pub fn sum(a: &[f32]) -> f32 {
     lanes([a], |[a]| a)
 }
 
 /// `Σ a·b`
+#[inline(always)]
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     lanes([a, b], |[a, b]| a * b)
 }
 
 /// `Σ a·b·c`
+#[inline(always)]
 pub fn dot3(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
     lanes([a, b, c], |[a, b, c]| a * b * c)
 }
 
 /// Replaces each `x` by `e^(x - shift)` and returns the sum.
+#[inline(always)]
 pub fn exp_in_place(values: &mut [f32], shift: f32) -> f32 {
     for value in values.iter_mut() {
         *value = exp(*value - shift);
@@ -102,6 +114,7 @@ pub fn exp_in_place(values: &mut [f32], shift: f32) -> f32 {
 }
 
 /// The largest value (negative infinity of none); NaN is passed over.
+#[inline(always)]
 pub fn max(values: &[f32]) -> f32 {
     let mut best = [f32::NEG_INFINITY; LANES];
     let mut blocks = values.chunks_exact(LANES);

@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use super::math;
+use super::math::{self, vectored};
 use super::rows_per_task;
 
 /// Columns per task of [`gain_gradient`]: four cache lines, so that tasks do not share lines.
@@ -17,7 +17,7 @@ pub fn sum_of_squares(sums: &mut [f32], x: &[f32], width: usize) {
     sums.par_iter_mut()
         .zip(x.par_chunks_exact(width))
         .with_min_len(rows_per_task(width))
-        .for_each(|(sum, x)| *sum = math::dot(x, x));
+        .for_each(|(sum, x)| *sum = vectored(|| math::dot(x, x)));
 }
 
 /// Turns the global sums of squares into `r`, in place.
@@ -40,9 +40,11 @@ pub fn forward(y: &mut [f32], x: &[f32], gain: &[f32], inverse_rms: &[f32]) {
         .into_par_iter()
         .with_min_len(rows_per_task(width))
         .for_each(|(y, x, &r)| {
-            for ((y, &x), &gain) in y.iter_mut().zip(x).zip(gain) {
-                *y = x * r * gain;
-            }
+            vectored(|| {
+                for ((y, &x), &gain) in y.iter_mut().zip(x).zip(gain) {
+                    *y = x * r * gain;
+                }
+            });
         });
 }
 
@@ -54,7 +56,7 @@ pub fn backward_sums(sums: &mut [f32], dy: &[f32], x: &[f32], gain: &[f32]) {
     (sums, dy.par_chunks_exact(width), x.par_chunks_exact(width))
         .into_par_iter()
         .with_min_len(rows_per_task(width))
-        .for_each(|(sum, dy, x)| *sum = math::dot3(dy, gain, x));
+        .for_each(|(sum, dy, x)| *sum = vectored(|| math::dot3(dy, gain, x)));
 }
 
 /// `dx += r·g·dy - x · r³/H · Σ dy·g·x`; `sums` are the global sums of [`backward_sums`].
@@ -85,9 +87,11 @@ pub fn backward(
         .with_min_len(rows_per_task(width))
         .for_each(|(dx, dy, x, &r, &sum)| {
             let pull = r * r * r * sum / hidden as f32;
-            for (((dx, &dy), &x), &gain) in dx.iter_mut().zip(dy).zip(x).zip(gain) {
-                *dx += r * gain * dy - x * pull;
-            }
+            vectored(|| {
+                for (((dx, &dy), &x), &gain) in dx.iter_mut().zip(dy).zip(x).zip(gain) {
+                    *dx += r * gain * dy - x * pull;
+                }
+            });
         });
 }
 

@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 
+use super::math::vectored;
 use super::rows_per_task;
 use crate::config::RopeScaling;
 
@@ -86,15 +87,18 @@ fn apply(x: &mut [f32], table: &RotaryTable, positions: &[u32], heads: usize, si
             let start = position as usize * half;
             let cosines = &table.cosines[start..start + half];
             let sines = &table.sines[start..start + half];
-            for head in row.chunks_exact_mut(2 * half) {
-                let (low, high) = head.split_at_mut(half);
-                for (((low, high), &cosine), &sine) in
-                    low.iter_mut().zip(high).zip(cosines).zip(sines)
-                {
-                    let sine = sign * sine;
-                    (*low, *high) = (*low * cosine - *high * sine, *high * cosine + *low * sine);
+            vectored(|| {
+                for head in row.chunks_exact_mut(2 * half) {
+                    let (low, high) = head.split_at_mut(half);
+                    for (((low, high), &cosine), &sine) in
+                        low.iter_mut().zip(high).zip(cosines).zip(sines)
+                    {
+                        let sine = sign * sine;
+                        (*low, *high) =
+                            (*low * cosine - *high * sine, *high * cosine + *low * sine);
+                    }
                 }
-            }
+            });
         });
 }
 

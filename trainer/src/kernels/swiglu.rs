@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::math::exp;
+use super::math::{exp, vectored};
 use super::rows_per_task;
 
 /// `y = silu(gate) · up`, elementwise.
@@ -17,9 +17,11 @@ pub fn forward(y: &mut [f32], gate: &[f32], up: &[f32]) {
     )
         .into_par_iter()
         .for_each(|(y, gate, up)| {
-            for ((y, &gate), &up) in y.iter_mut().zip(gate).zip(up) {
-                *y = gate / (1.0 + exp(-gate)) * up;
-            }
+            vectored(|| {
+                for ((y, &gate), &up) in y.iter_mut().zip(gate).zip(up) {
+                    *y = gate / (1.0 + exp(-gate)) * up;
+                }
+            });
         });
 }
 
@@ -37,12 +39,14 @@ pub fn backward(gate: &mut [f32], up: &mut [f32], dy: &[f32]) {
     )
         .into_par_iter()
         .for_each(|(gate, up, dy)| {
-            for ((gate, up), &dy) in gate.iter_mut().zip(up).zip(dy) {
-                let sigmoid = 1.0 / (1.0 + exp(-*gate));
-                let silu = *gate * sigmoid;
-                let dgate = dy * *up * (sigmoid + silu * (1.0 - sigmoid));
-                *up = dy * silu;
-                *gate = dgate;
-            }
+            vectored(|| {
+                for ((gate, up), &dy) in gate.iter_mut().zip(up).zip(dy) {
+                    let sigmoid = 1.0 / (1.0 + exp(-*gate));
+                    let silu = *gate * sigmoid;
+                    let dgate = dy * *up * (sigmoid + silu * (1.0 - sigmoid));
+                    *up = dy * silu;
+                    *gate = dgate;
+                }
+            });
         });
 }
