@@ -56,7 +56,7 @@ impl FromStr for Prefix {
         match text.parse() {
             Ok(tokens) if tokens > 0 => Ok(Self::Tokens(tokens)),
             _ => Err(Error::setting(
-                "score.prefix",
+                "prefix",
                 format!("expected `all` or a number of ids of at least 1, got `{text}`"),
             )),
         }

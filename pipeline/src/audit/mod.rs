@@ -10,14 +10,13 @@
 
 mod analysis;
 pub mod findings;
+mod folder;
 mod report;
 mod show;
 mod subject;
 mod texts;
 
-use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -25,11 +24,11 @@ use axmem_datasets::tokenizer::Tokenizer;
 use axmem_datasets::{files, table};
 use axmem_eval::{self as eval, Prefix, RankModel, ScoreRow, ScoreSettings, Time};
 use axmem_trainer::Grid;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::analysis::Estimated;
 use self::findings::{Findings, ModelFacts, Settings, TokenizerFacts};
+use self::folder::Manifest;
 pub(crate) use self::subject::Subject;
 use self::texts::Sets;
 use crate::digest::digest;
@@ -37,16 +36,12 @@ use crate::events::Events;
 use crate::exit::{Failure, Kind};
 use crate::ranks::Ranks;
 use crate::scoring::{Scoring, compare_words};
-use crate::store::{self, PARTIAL};
+use crate::store::PARTIAL;
 
-/// The record of a finished audit, written last.
-const MANIFEST: &str = "manifest.json";
 /// Scores of all documents, for machines.
 const SCORES: &str = "scores.parquet";
 /// All numbers, for machines.
 const SUMMARY: &str = "summary.json";
-/// The key of an audit that has begun, in the folder of work in progress.
-const KEY: &str = "key";
 /// The arm of all rows of an audit.
 const ARM: &str = "audit";
 /// Raised when the meaning of an audit's output changes.
@@ -120,7 +115,14 @@ pub fn run(request: &Request, ranks: &Ranks, events: &Events) -> Result<()> {
     let key = audit.key();
     // Held until the audit is finished.
     let mut lock = None;
-    if !ranks.lead(|| audit.begin(&key, &mut lock))? {
+    let is_done = ranks.lead(|| {
+        lock = folder::begin(&request.out, &key)?;
+        if lock.is_some() {
+            audit.tell();
+        }
+        Ok(lock.is_none())
+    })?;
+    if !is_done {
         let started = Instant::now();
         let model = audit.measure(&audit.model, Time::After)?;
         let baseline = match &audit.baseline {
@@ -213,34 +215,6 @@ impl<'a> Audit<'a> {
             "show_text": request.show_text, "show": request.show, "seed": request.seed,
             "fail_above": request.fail_above, "grid": request.grid,
         }))
-    }
-
-    /// Whether the folder holds this audit, finished; otherwise makes it ready for one that begins or goes on.
-    fn begin(&self, key: &str, lock: &mut Option<File>) -> Result<bool> {
-        let out = &self.request.out;
-        let partial = out.join(PARTIAL);
-        let begun = partial.join(KEY);
-        let is_other = match Manifest::read(out)? {
-            Some(manifest) if manifest.key == key && manifest.is_whole(out) => return Ok(true),
-            Some(manifest) => manifest.key != key,
-            None if begun.exists() => files::read_to_string(&begun)? != key,
-            // A folder that was made and no more is free.
-            None if out.is_dir() => files::list(out)?.iter().any(|path| {
-                *path != partial || !files::list(path).is_ok_and(|held| held.is_empty())
-            }),
-            None => out.exists(),
-        };
-        if is_other {
-            return Err(Failure::usage(format!(
-                "{} holds something else, or an audit of other documents, models or settings; name another folder with --out",
-                out.display()
-            )));
-        }
-        files::create_dir_all(&partial)?;
-        *lock = Some(hold(&partial)?);
-        files::write_atomic(&begun, key.as_bytes())?;
-        self.tell();
-        Ok(false)
     }
 
     /// What will be scored, and what not.
@@ -451,24 +425,6 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// The lock of a folder of work in progress; the system's, so a killed process leaves none behind.
-fn hold(partial: &Path) -> Result<File> {
-    let path = partial.join("lock");
-    let file = File::create(&path)
-        .map_err(|error| Failure::resources(format!("cannot write {}: {error}", path.display())))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
-            "another audit is writing to {} now; wait for it, or name another folder with --out",
-            partial.parent().unwrap_or(partial).display()
-        ))),
-        Err(TryLockError::Error(error)) => Err(Failure::resources(format!(
-            "cannot lock {}: {error}",
-            path.display()
-        ))),
-    }
-}
-
 /// The tokenizer that both models have.
 fn tokenizer(request: &Request, model: &Subject, baseline: Option<&Subject>) -> Result<Tokenizer> {
     let own = |subject: &Subject| subject.tokenizer();
@@ -518,62 +474,4 @@ fn bos(choice: BosChoice, model: &Subject, tokenizer: &Tokenizer) -> Result<Bos>
         id: Some(id),
         reason: format!("always, id {id} ({reason})"),
     })
-}
-
-/// The record of a finished audit.
-#[derive(Serialize, Deserialize)]
-struct Manifest {
-    key: String,
-    program: String,
-    host: String,
-    seconds: f64,
-    peak_memory_bytes: u64,
-    /// The sentence of the rate that is above `--fail-above`, if one is.
-    exceeded: Option<String>,
-    /// SHA-256 of every file that was written.
-    files: BTreeMap<String, String>,
-}
-
-impl Manifest {
-    fn read(out: &Path) -> Result<Option<Self>> {
-        let path = out.join(MANIFEST);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let manifest = serde_json::from_str(&files::read_to_string(&path)?)
-            .map_err(|error| Failure::data(format!("{} can't be read: {error}", path.display())))?;
-        Ok(Some(manifest))
-    }
-
-    /// Whether all files are there as they were written.
-    fn is_whole(&self, out: &Path) -> bool {
-        self.files.iter().all(|(name, hash)| {
-            files::sha256_file(out.join(name)).is_ok_and(|found| found == *hash)
-        })
-    }
-
-    fn write(out: &Path, key: &str, exceeded: Option<String>, seconds: f64) -> Result<()> {
-        let mut hashes = BTreeMap::new();
-        for path in files::list(out)? {
-            if path.is_file()
-                && let Some(name) = path.file_name()
-            {
-                hashes.insert(
-                    name.to_string_lossy().into_owned(),
-                    files::sha256_file(&path)?,
-                );
-            }
-        }
-        let manifest = Self {
-            key: key.to_owned(),
-            program: env!("AXMEM_VERSION").to_owned(),
-            host: store::host(),
-            seconds,
-            peak_memory_bytes: store::peak_memory_bytes(),
-            exceeded,
-            files: hashes,
-        };
-        let text = serde_json::to_string_pretty(&manifest).context("the manifest")?;
-        Ok(files::write_atomic(out.join(MANIFEST), text.as_bytes())?)
-    }
 }
