@@ -37,15 +37,13 @@ impl Mpi {
             });
         }
         let mpi = Self(world);
-        let threads = match std::env::var_os("RAYON_NUM_THREADS") {
-            None => mpi.share_of_cores()?,
-            Some(_) => 0, // rayon reads it
-        };
-        // Fails if somebody has set the threads up before, whose choice it is then.
-        let _ = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .use_current_thread()
-            .build_global();
+        if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+            let threads = mpi.share_of_cores()?;
+            // Fails if somebody has set the threads up before, whose choice it is then.
+            let _ = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build_global();
+        }
         Ok(mpi)
     }
 
