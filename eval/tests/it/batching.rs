@@ -61,6 +61,20 @@ fn in_pieces(model: &RankModel<'_>, prompts: &[Vec<u32>], piece: usize) -> Vec<V
 }
 
 #[test]
+fn g02_two_equal_texts_have_equal_logits_and_the_ids_of_one_alone() {
+    with_model(|model| {
+        let ids = prompts_of([40]).remove(0);
+        let last = ids.len() - 1..ids.len();
+        let pair = shown(|visit| model.logits_at(&[&ids, &ids], &[last.clone(), last], visit)).1;
+        let (first, second) = pair.split_at(pair.len() / 2);
+        assert_eq!(first, second);
+        let alone = greedy(&model, &[&ids], STEPS).unwrap();
+        let both = greedy(&model, &[&ids, &ids], STEPS).unwrap();
+        assert_eq!(both, [alone.clone(), alone].concat());
+    });
+}
+
+#[test]
 fn g04_the_last_real_id_is_read_beside_a_longer_neighbour() {
     with_model(|model| {
         let prompt = prompts_of([9]).remove(0);
