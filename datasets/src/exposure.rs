@@ -12,6 +12,8 @@ use crate::schedule::Slot;
 /// One presentation of one document in one arm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exposure {
+    /// The model.
+    pub model: String,
     /// The arm (the loss).
     pub arm: String,
     /// The trial, from 0.
@@ -35,6 +37,8 @@ pub struct Exposure {
 /// What a document received over a whole run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
+    /// The model.
+    pub model: String,
     /// The arm.
     pub arm: String,
     /// The trial.
@@ -50,13 +54,13 @@ pub struct Received {
     pub exposures: Vec<f64>,
 }
 
-/// The ledger of the document rows among `slots`. `rate` gives the learning rate of a step;
+/// The ledger of the document rows among `slots`, of the run of one model and arm. `rate` gives the learning rate of a step;
 /// `kept` gives for a document which of its ids count as targets, one flag for each id, the same
 /// at every presentation.
 ///
 /// Fails if a suffix is empty or not shorter than a document: its first id is never a target.
 pub fn ledger(
-    arm: &str,
+    [model, arm]: [&str; 2],
     slots: &[Slot],
     suffix: &[u32],
     rate: &dyn Fn(u32) -> f64,
@@ -73,6 +77,7 @@ pub fn ledger(
         }
         let (kept_tokens, kept_suffix) = &counts[document];
         exposures.push(Exposure {
+            model: model.to_owned(),
             arm: arm.to_owned(),
             trial: slot.trial,
             step: slot.step,
@@ -104,16 +109,18 @@ fn count(document: &str, kept: &[bool], suffix: &[u32]) -> Result<(u32, Vec<u32>
     Ok((number(kept), in_suffix))
 }
 
-/// Sums a ledger by arm, trial and document, in this order.
+/// Sums a ledger by model, arm, trial and document, in this order.
 pub fn received(exposures: &[Exposure]) -> Vec<Received> {
-    let mut sums: BTreeMap<(&str, u32, &str), Received> = BTreeMap::new();
+    let mut sums: BTreeMap<(&str, &str, u32, &str), Received> = BTreeMap::new();
     for exposure in exposures {
         let key = (
+            exposure.model.as_str(),
             exposure.arm.as_str(),
             exposure.trial,
             exposure.document.as_str(),
         );
         let sum = sums.entry(key).or_insert_with(|| Received {
+            model: exposure.model.clone(),
             arm: exposure.arm.clone(),
             trial: exposure.trial,
             document: exposure.document.clone(),
@@ -159,7 +166,8 @@ mod tests {
                 _ => vec![false, true, true, true, true],
             })
         };
-        let exposures = ledger("g", &slots, &[2, 4], &|step| f64::from(step), &mask).unwrap();
+        let exposures =
+            ledger(["m", "g"], &slots, &[2, 4], &|step| f64::from(step), &mask).unwrap();
         assert_eq!(exposures.len(), 3);
         assert_eq!(exposures[0].kept_tokens, 3);
         assert_eq!(exposures[0].kept_suffix, [1, 3]);
@@ -175,7 +183,7 @@ mod tests {
     fn a_suffix_as_long_as_the_document_is_an_error_with_both_numbers() {
         let slots = [slot(0, Some("a"), 1)];
         let whole = |_: &str| Ok(vec![true; 40]);
-        let error = ledger("s", &slots, &[40], &|_| 0.0, &whole).unwrap_err();
+        let error = ledger(["m", "s"], &slots, &[40], &|_| 0.0, &whole).unwrap_err();
         assert!(
             error
                 .to_string()

@@ -219,7 +219,7 @@ record!(Slot as "schedule" {
     presentation: u32,
 });
 record!(Exposure as "exposures" {
-    arm: String, trial: u32, step: u32, rate: f64, document: String, presentation: u32,
+    model: String, arm: String, trial: u32, step: u32, rate: f64, document: String, presentation: u32,
     kept_tokens: u32, kept_suffix: Vec<u32>, suffix: Vec<u32>,
 });
 

@@ -7,11 +7,14 @@
 //! | `contrasts` | [`Contrast`] | a column for each field |
 //! | `overlap` | [`Overlap`] | a column for each field |
 //! | `transitions` | [`Transition`] | a column for each field |
+//! | `thresholds` | [`Threshold`] | a column for each field |
 
 use axmem_datasets::record;
 use axmem_datasets::table::{Array, Batch, Cell, Column, Record};
 
-use crate::estimate::{Contrast, ContrastKind, Estimate, Measure, Overlap, State, Transition};
+use crate::estimate::{
+    Contrast, ContrastKind, Estimate, Measure, Overlap, Place, State, Threshold, Transition,
+};
 use crate::{Score, ScoreRow, Time};
 
 /// Values that are stored by their names.
@@ -41,6 +44,7 @@ word!(Time);
 word!(ContrastKind);
 word!(Measure);
 word!(State);
+word!(Place);
 
 record!(Score as "scores" {
     document: String, cluster: String, prefix: String, suffix: Vec<u32>, exact: Vec<bool>,
@@ -73,6 +77,12 @@ record!(Overlap as "overlap" {
 record!(Transition as "transitions" {
     model: String, arm: String, trial: String, bucket: String, document: String, suffix: u32,
     prefix: String, from: Time, to: Time, state: State,
+});
+
+record!(Threshold as "thresholds" {
+    arm: String, suffix: u32, prefix: String, family: String, rate: f64, exposures: u32, rungs: Vec<u64>, place: Place,
+    parameters: Option<f64>, rung_below: Option<u64>, rung_above: Option<u64>, low_place: Place, low: Option<f64>,
+    high_place: Place, high: Option<f64>, level: f64, identified: f64, coefficients: Vec<f64>, centre: f64, clusters: u64,
 });
 
 /// The place of a score in the experiment, then the columns of the score itself.

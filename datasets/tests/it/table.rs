@@ -100,6 +100,7 @@ fn every_table_round_trips() {
     };
     round_trip(&[slot(Some("a"), None), slot(None, Some(4))]);
     round_trip(&[Exposure {
+        model: "m".to_owned(),
         arm: "standard".to_owned(),
         trial: 0,
         step: 1,

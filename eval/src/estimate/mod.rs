@@ -6,6 +6,7 @@
 mod contrast;
 mod overlap;
 mod rate;
+mod threshold;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +16,7 @@ use crate::{Error, Result};
 pub use contrast::{Contrast, ContrastKind, Measure, contrasts};
 pub use overlap::{Overlap, State, Transition, overlap, transitions};
 pub use rate::{Estimate, estimates};
+pub use threshold::{Place, Question, Threshold, thresholds};
 
 /// The changes in time that are looked at, where both ends were scored.
 const CHANGES: [(Time, Time); 2] = [(Time::Warm, Time::After), (Time::Initial, Time::After)];

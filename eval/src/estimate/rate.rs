@@ -84,9 +84,17 @@ pub fn estimates(
     analysis.check()?;
     let received = ledger.map(received);
     let received: Option<ByDocument<'_>> = received.as_ref().map(|all| {
-        let entries = all
-            .iter()
-            .map(|one| ((one.arm.as_str(), one.trial, one.document.as_str()), one));
+        let entries = all.iter().map(|one| {
+            (
+                (
+                    one.model.as_str(),
+                    one.arm.as_str(),
+                    one.trial,
+                    one.document.as_str(),
+                ),
+                one,
+            )
+        });
         entries.collect()
     });
     let mut estimates = Vec::new();
@@ -217,8 +225,8 @@ fn intervals(cell: &[Observation<'_>], analysis: &Analysis) -> Vec<(&'static str
     intervals
 }
 
-/// What was received by arm, trial and document.
-type ByDocument<'a> = HashMap<(&'a str, u32, &'a str), &'a Received>;
+/// What was received by model, arm, trial and document.
+type ByDocument<'a> = HashMap<(&'a str, &'a str, u32, &'a str), &'a Received>;
 
 /// Mean over documents of the full presentations of the suffix; 0 before training.
 fn mean_exposures(
@@ -233,7 +241,12 @@ fn mean_exposures(
     let mut sum = 0.0;
     for one in cell.iter().filter(|one| one.epochs > 0) {
         sum += received
-            .get(&(key.arm.as_str(), one.trial, one.document))
+            .get(&(
+                key.model.as_str(),
+                key.arm.as_str(),
+                one.trial,
+                one.document,
+            ))
             .and_then(|received| {
                 let mut suffixes = received.suffix.iter();
                 let index = suffixes.position(|&suffix| suffix == key.suffix)?;

@@ -13,6 +13,7 @@
 
 mod bootstrap;
 mod did;
+mod logistic;
 mod multiplicity;
 mod paired;
 mod proportion;
@@ -20,6 +21,7 @@ mod random;
 
 pub use bootstrap::{BcaInterval, bca, percentile, quantile};
 pub use did::{Did, Side, Unit, did};
+pub use logistic::{Cell, firth};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use paired::{
     Change, McNemar, mcnemar, paired_change, sign_flip, smallest_detectable,

@@ -299,6 +299,7 @@ fn fragile_documents_are_counted_in_and_out() {
 
 fn exposure(document: &str, presentation: u32, kept: u32) -> Exposure {
     Exposure {
+        model: "toy".to_owned(),
         arm: "standard".to_owned(),
         trial: 0,
         step: presentation,

@@ -15,4 +15,5 @@ mod score;
 mod similarity;
 mod stats;
 mod table;
+mod threshold;
 mod toy;
