@@ -133,7 +133,7 @@ fn study(experiment: &Experiment, steps: u64) -> Result<Study> {
     });
     // The study's rise and fall, in so many steps.
     let rise = u64::from(experiment.train.warmup.steps).min(steps / 4);
-    let mut rate = engine::rate(&experiment.train, 0);
+    let mut rate = engine::rate(&experiment.train, &experiment.models[0], 0);
     (rate.warmup_steps, rate.decay_steps) = (rise, steps - rise);
     Ok(Study {
         model: shape.config(vocab),

@@ -78,7 +78,8 @@ impl Stage {
     /// Raised when the meaning of the stage's output changes.
     pub fn version(self) -> u32 {
         match self {
-            Self::Score | Self::Estimate => 2,
+            Self::Score => 2,
+            Self::Estimate => 3,
             _ => 1,
         }
     }
@@ -95,6 +96,8 @@ pub struct Subject {
     pub trial: Option<u32>,
     /// When the model is scored.
     pub time: Option<Time>,
+    /// Its name, in a ladder.
+    pub label: Option<String>,
 }
 
 /// One keyed stage.
@@ -128,8 +131,11 @@ impl fmt::Display for Node {
         if let Some(time) = self.subject.time {
             write!(f, "({})", time.name())?;
         }
-        if let Some(arm) = &self.subject.arm {
-            write!(f, " {arm}")?;
+        for word in [&self.subject.label, &self.subject.arm]
+            .into_iter()
+            .flatten()
+        {
+            write!(f, " {word}")?;
         }
         if let Some(trial) = self.subject.trial {
             write!(f, " {trial}")?;
@@ -219,6 +225,12 @@ impl Builder<'_> {
         let key = digest(&json!({
             "stage": stage.name(), "version": stage.version(), "settings": settings, "inputs": keys,
         }));
+        let models = &self.experiment.models;
+        let label = subject.model.filter(|_| models.len() > 1);
+        let subject = Subject {
+            label: label.map(|model| models[model].name.clone()),
+            ..subject
+        };
         self.nodes.push(Node {
             stage,
             subject,
@@ -394,6 +406,7 @@ impl Builder<'_> {
             arm: held.arm.clone(),
             trial: held.trial,
             time: Some(time),
+            label: None,
         };
         let mut inputs = vec![held.node, tokens, buckets];
         inputs.extend(experiment.strict.then_some(grid));
@@ -416,14 +429,14 @@ impl Builder<'_> {
                     "dtype": experiment.models[model].dtype,
                     "arm": arm.map(Arm::name), "mask": mask.map(mask_settings),
                     "trial": held.trial, "steps": train.warmup.steps, "batch": train.batch,
-                    "micro_batch": train.micro_batch, "peak": train.rate.peak,
+                    "micro_batch": train.micro_batch, "peak": experiment.models[model].rate.peak,
                     "optimizer": train.optimizer, "clip": train.clip,
                 });
                 let subject = Subject {
                     model: Some(model),
                     arm: arm.map(|arm| arm.name().to_owned()),
                     trial: held.trial,
-                    time: None,
+                    ..Subject::default()
                 };
                 let does = format!(
                     "{} steps of {} background rows",
@@ -465,7 +478,7 @@ impl Builder<'_> {
                     "dtype": experiment.models[model].dtype,
                     "arm": arm, "trial": trial, "seed": experiment.seed,
                     "batch": train.batch, "micro_batch": train.micro_batch, "mix": train.mix,
-                    "placement": train.placement, "rate": train.rate,
+                    "placement": train.placement, "rate": experiment.models[model].rate,
                     "optimizer": train.optimizer, "clip": train.clip,
                 });
                 let rows: usize = experiment
@@ -480,7 +493,7 @@ impl Builder<'_> {
                     model: Some(model),
                     arm: Some(arm.name().to_owned()),
                     trial: Some(trial),
-                    time: None,
+                    ..Subject::default()
                 };
                 let mut inputs = vec![start.node, tokens, buckets];
                 inputs.extend(experiment.strict.then_some(grid));

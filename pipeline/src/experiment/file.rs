@@ -7,7 +7,11 @@
 mod measure;
 mod train;
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::measure::*;
 pub use self::train::*;
@@ -23,8 +27,9 @@ pub struct ExperimentFile {
     /// Seed of buckets, positions, background order, intervals and random initial weights.
     #[serde(default)]
     pub seed: u64,
-    /// The model.
-    pub model: ModelFile,
+    /// The model, or the models of a ladder.
+    #[serde(deserialize_with = "one_or_many")]
+    pub model: Vec<ModelFile>,
     /// The tokenizer; default for a published model its own.
     pub tokenizer: Option<TokenizerFile>,
     /// Where the probed documents come from.
@@ -70,6 +75,31 @@ pub struct ModelFile {
     /// The compute type.
     #[serde(default)]
     pub dtype: Dtype,
+    /// The learning rate of this model, in place of `train.rate`.
+    pub rate: Option<Rate>,
+}
+
+/// A mapping is one model, a list several.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ModelFile>, D::Error> {
+    struct Models;
+
+    impl<'de> Visitor<'de> for Models {
+        type Value = Vec<ModelFile>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a mapping with `random` or `source`, or a list of such")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            ModelFile::deserialize(MapAccessDeserializer::new(map)).map(|model| vec![model])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(seq))
+        }
+    }
+
+    deserializer.deserialize_any(Models)
 }
 
 /// Sizes of a Llama.

@@ -276,7 +276,7 @@ impl Layout {
 }
 
 /// The layout as the trainer takes it, if it can hold the model.
-pub(super) fn resolve(file: GridFile, model: &Model) -> Resolved<Layout> {
+pub(super) fn resolve(file: GridFile, models: &[Model]) -> Resolved<Layout> {
     let (auto, file) = match file {
         GridFile::Auto => (true, LayoutFile::default()),
         GridFile::Layout(file) => (false, file),
@@ -301,12 +301,14 @@ pub(super) fn resolve(file: GridFile, model: &Model) -> Resolved<Layout> {
     };
     within("grid", grid.ranks(), &limits::RANKS)?;
     grid.validate().map_err(refusal)?;
-    if let Weights::Random(shape) = &model.weights {
-        // No grid is refused for the vocabulary, which may not be known yet.
-        shape
-            .config(shape.vocab.unwrap_or(1))
-            .check_grid(&grid)
-            .map_err(refusal)?;
+    for model in models {
+        if let Weights::Random(shape) = &model.weights {
+            // No grid is refused for the vocabulary, which may not be known yet.
+            shape
+                .config(shape.vocab.unwrap_or(1))
+                .check_grid(&grid)
+                .map_err(refusal)?;
+        }
     }
     within("grid.timeout", file.timeout, &limits::TIMEOUT)?;
     Ok(Layout {

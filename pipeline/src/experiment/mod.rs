@@ -90,14 +90,11 @@ fn refuse_later_features(tree: &Node) -> Result<(), Problem> {
             "expected a mapping such as `name: my-study`",
         ));
     };
-    for (key, line, node) in entries {
-        let message = match (key.as_str(), &node.value) {
-            ("extends", _) => "a base file is not supported yet; copy its settings into this file",
-            ("matrix", _) => {
+    for (key, line, _) in entries {
+        let message = match key.as_str() {
+            "extends" => "a base file is not supported yet; copy its settings into this file",
+            "matrix" => {
                 "sweeps are not supported yet; write one file for each setting, or use --set"
-            }
-            ("model", Value::List(_)) => {
-                "a list of models is not supported yet; write one file for each model"
             }
             _ => continue,
         };

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use axmem_datasets::source::Source;
 
 use super::file::{
-    Arm, BackgroundFile, Buckets, Documents, ExperimentFile, Goldfish, Optimizer, TextFile,
+    Arm, BackgroundFile, Buckets, Documents, ExperimentFile, Goldfish, Optimizer, Rate, TextFile,
     TokenizerFile, TrainFile, Windows,
 };
 use super::grid;
@@ -20,7 +20,7 @@ use super::resolved::{Background, Experiment, Model, Text, TokenizerChoice, Trai
 use crate::plan::Stage;
 
 use self::measure::{analysis, score};
-use self::model::{check_parameters, is_commit, is_hash, model};
+use self::model::{check_parameters, is_commit, is_hash, models};
 
 /// A value that can't be used, by its field.
 #[derive(Debug)]
@@ -29,6 +29,16 @@ pub struct Refusal {
     pub field: String,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+impl Refusal {
+    /// The same about one model of a list.
+    fn of_model(mut self, index: usize) -> Self {
+        if let Some(rest) = self.field.strip_prefix("model") {
+            self.field = format!("model.{index}{rest}");
+        }
+        self
+    }
 }
 
 pub(super) type Resolved<T> = Result<T, Refusal>;
@@ -44,14 +54,15 @@ pub(super) fn refuse<T>(field: &str, message: impl Into<String>) -> Resolved<T> 
 pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
     check_name("name", &file.name)?;
     check_folder(&file.name)?;
-    let model = model(file.model)?;
-    let tokenizer = tokenizer(file.tokenizer, &model, file.background.source.is_some())?;
-    check_documents(&file.documents, &model)?;
+    check_rate("train.rate", &file.train.rate)?;
+    let models = models(file.model, &file.train.rate)?;
+    let tokenizer = tokenizer(file.tokenizer, &models[0], file.background.source.is_some())?;
+    each(&models, |model| check_documents(&file.documents, model))?;
     let score = score(file.score, &file.documents)?;
     check_buckets(&file.buckets)?;
     let train = train(file.train, &file.documents)?;
-    check_parameters(&model, &tokenizer)?;
-    let analysis = analysis(&file.analysis, &score, &file.buckets)?;
+    each(&models, |model| check_parameters(model, &tokenizer))?;
+    let analysis = analysis(&file.analysis, &score, &file.buckets, &models)?;
     Ok(Experiment {
         name: file.name,
         seed: file.seed,
@@ -60,14 +71,25 @@ pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
         background: background(file.background, &train, &file.buckets, &file.documents)?,
         documents: file.documents,
         buckets: file.buckets,
-        grid: grid::resolve(file.grid, &model)?,
+        grid: grid::resolve(file.grid, &models)?,
         strict: file.strict,
-        models: vec![model],
+        models,
         train,
         score,
         analysis,
         certificate: None,
     })
+}
+
+/// Checks every model of a study, and says which one is refused where there are several.
+fn each(models: &[Model], check: impl Fn(&Model) -> Resolved<()>) -> Resolved<()> {
+    for (index, model) in models.iter().enumerate() {
+        check(model).map_err(|refusal| match models {
+            [_] => refusal,
+            _ => refusal.of_model(index),
+        })?;
+    }
+    Ok(())
 }
 
 /// Names become folders and labels.
@@ -358,10 +380,6 @@ fn train(file: TrainFile, documents: &Documents) -> Resolved<Train> {
     limits::pass("train.micro_batch", micro_batch, documents.tokens)?;
     within("train.mix", file.mix, &limits::MIX)?;
     within("train.warmup.steps", file.warmup.steps, &limits::STEPS)?;
-    within("train.rate.peak", file.rate.peak, &limits::RATE)?;
-    if !(0.0..=file.rate.peak).contains(&file.rate.last) {
-        return refuse("train.rate.final", "must be from 0 to the peak");
-    }
     within("train.clip", file.clip, &limits::CLIP)?;
     check_optimizer(&file.optimizer)?;
     if file.checkpoint.every == 0 {
@@ -385,6 +403,14 @@ fn train(file: TrainFile, documents: &Documents) -> Resolved<Train> {
         recompute: file.recompute,
         checkpoint: file.checkpoint,
     })
+}
+
+fn check_rate(field: &str, rate: &Rate) -> Resolved<()> {
+    within(&format!("{field}.peak"), rate.peak, &limits::RATE)?;
+    if !(0.0..=rate.peak).contains(&rate.last) {
+        return refuse(&format!("{field}.final"), "must be from 0 to the peak");
+    }
+    Ok(())
 }
 
 fn check_goldfish(field: &str, goldfish: &Goldfish) -> Resolved<()> {

@@ -19,7 +19,7 @@ pub struct Experiment {
     pub name: String,
     /// Seed of everything drawn.
     pub seed: u64,
-    /// The models; one for now.
+    /// The models: one, or those of a ladder in the order of the file.
     pub models: Vec<Model>,
     /// The tokenizer.
     pub tokenizer: TokenizerChoice,
@@ -56,6 +56,8 @@ pub struct Model {
     pub weights: Weights,
     /// The compute type.
     pub dtype: Dtype,
+    /// The learning rate of its training.
+    pub rate: Rate,
 }
 
 /// Where initial weights come from.
@@ -157,7 +159,7 @@ pub struct Train {
     pub placement: Placement,
     /// The warm-up.
     pub warmup: Warmup,
-    /// The learning rate.
+    /// The learning rate of models that name none.
     pub rate: Rate,
     /// The optimizer.
     pub optimizer: Optimizer,

@@ -61,6 +61,8 @@ pub struct Inputs {
     pub overlap: PathBuf,
     /// Table `transitions`.
     pub transitions: PathBuf,
+    /// Table `thresholds` of a ladder.
+    pub thresholds: Option<PathBuf>,
     /// Tables `scores`, one or more per model, arm, trial and time.
     pub scores: Vec<PathBuf>,
     /// Tables `steps` of the warm-up and the training runs.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use axmem_eval::estimate::Threshold;
 use serde_json::Value;
 
 use super::Inputs;
@@ -41,6 +42,7 @@ pub(super) struct Primary {
 pub(super) struct Study {
     pub estimates: Vec<Estimate>,
     pub contrasts: Vec<Contrast>,
+    pub thresholds: Vec<Threshold>,
     pub overlap: Vec<Overlap>,
     pub transitions: Vec<Transition>,
     pub scores: Vec<Score>,
@@ -143,6 +145,10 @@ impl Study {
             contrasts: tables::contrasts(&inputs.contrasts)?,
             overlap: tables::overlap(&inputs.overlap)?,
             transitions: tables::transitions(&inputs.transitions)?,
+            thresholds: match &inputs.thresholds {
+                Some(path) => axmem_datasets::table::read(path)?,
+                None => Vec::new(),
+            },
             scores: read_all(&inputs.scores, tables::scores)?,
             steps: read_all(&inputs.steps, tables::steps)?,
             timings: read_all(&inputs.timings, tables::timings)?,

@@ -8,6 +8,26 @@ use serde_json::{Map, Value, json};
 use super::Inputs;
 use super::study::Study;
 
+/// The answers of a ladder; null in a study of one model.
+fn thresholds(study: &Study) -> Value {
+    if study.thresholds.is_empty() {
+        return Value::Null;
+    }
+    let rows = study.thresholds.iter().map(|row| {
+        json!({
+            "arm": row.arm, "suffix": row.suffix, "prefix": row.prefix, "family": row.family,
+            "rate": row.rate, "exposures": row.exposures, "rungs": row.rungs,
+            "place": row.place.as_str(), "parameters": row.parameters,
+            "rung_below": row.rung_below, "rung_above": row.rung_above,
+            "low_place": row.low_place.as_str(), "low": row.low,
+            "high_place": row.high_place.as_str(), "high": row.high, "level": row.level,
+            "identified": row.identified, "coefficients": row.coefficients,
+            "centre": row.centre, "clusters": row.clusters,
+        })
+    });
+    rows.collect()
+}
+
 /// Renders the file; numbers that do not exist are null.
 pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
     let estimates: Vec<Value> = study
@@ -63,7 +83,7 @@ pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
         "estimates": estimates,
         "contrasts": contrasts,
         "overlap": overlap,
-        "threshold": Value::Null,
+        "threshold": thresholds(study),
         "seconds": inputs.seconds,
         "artefacts": artefacts,
     });

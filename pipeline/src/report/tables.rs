@@ -146,6 +146,7 @@ pub(super) struct Validation {
 /// One row of an exposure ledger.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exposure {
+    pub model: String,
     pub arm: String,
     pub trial: u32,
     pub document: String,
@@ -544,6 +545,7 @@ pub(super) fn exposures(path: &Path) -> Result<Vec<Exposure>> {
     let mut rows = rows!(
         table,
         Exposure {
+            model: texts,
             arm: texts,
             trial: small_counts,
             document: texts,

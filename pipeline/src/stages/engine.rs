@@ -7,7 +7,7 @@ use axmem_datasets::files;
 use axmem_trainer::{self as trainer, Hash, ModelConfig, RateSchedule, TrainConfig};
 
 use crate::experiment::resolved::Train;
-use crate::experiment::{Decay, Experiment, Goldfish, GoldfishHash, Optimizer};
+use crate::experiment::{Decay, Experiment, Goldfish, GoldfishHash, Model, Optimizer};
 use crate::weights::CONFIG;
 
 /// The settings of a trainer; `goldfish` masks the rows that are marked so.
@@ -43,12 +43,12 @@ pub(crate) fn goldfish(goldfish: &Goldfish) -> Result<trainer::Goldfish> {
     Ok(trainer::Goldfish::new(goldfish.k, goldfish.h, hash)?)
 }
 
-/// The learning rate of a run with `steps` treated steps.
-pub(crate) fn rate(train: &Train, steps: u32) -> RateSchedule {
+/// The learning rate of a run of `model` with `steps` treated steps.
+pub(crate) fn rate(train: &Train, model: &Model, steps: u32) -> RateSchedule {
     RateSchedule {
-        peak: train.rate.peak,
-        last: train.rate.last,
-        decay: match train.rate.decay {
+        peak: model.rate.peak,
+        last: model.rate.last,
+        decay: match model.rate.decay {
             Decay::Cosine => trainer::Decay::Cosine,
             Decay::Linear => trainer::Decay::Linear,
             Decay::Constant => trainer::Decay::Constant,

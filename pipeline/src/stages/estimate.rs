@@ -7,7 +7,7 @@ use axmem_datasets::exposure::{self, Exposure};
 use axmem_datasets::schedule::Slot;
 use axmem_datasets::table;
 use axmem_datasets::tokenizer::Tokenizer;
-use axmem_eval::estimate::{self, Analysis, ContrastKind, Primary};
+use axmem_eval::estimate::{self, Analysis, ContrastKind, Primary, Question};
 use axmem_eval::{ModelInfo, ScoreRow};
 
 use super::score::eval_time;
@@ -29,6 +29,14 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let overlap = estimate::overlap(&rows)?;
     let transitions = estimate::transitions(&rows)?;
 
+    if let Some(asked) = &context.experiment.analysis.threshold {
+        let question = Question {
+            rate: asked.rate,
+            exposures: asked.exposures,
+        };
+        let thresholds = estimate::thresholds(&rows, &models, question, &analysis)?;
+        table::write(context.folder.join("thresholds.parquet"), &thresholds)?;
+    }
     table::write(context.folder.join("exposures.parquet"), &ledger)?;
     table::write(context.folder.join("scores.parquet"), &rows)?;
     table::write(context.folder.join("estimates.parquet"), &estimates)?;
@@ -94,7 +102,9 @@ fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
         let slots: Vec<Slot> = table::read(context.artefact(index).join("schedule.parquet"))?;
         let warmup = experiment.train.warmup.steps;
         let steps = slots.last().map_or(0, |slot| slot.step - warmup);
-        let rate = engine::rate(&experiment.train, steps);
+        let model = node.subject.model.context("a training run has a model")?;
+        let model = &experiment.models[model];
+        let rate = engine::rate(&experiment.train, model, steps);
         let kept = |document: &str| {
             let ids = documents.get(document).ok_or_else(|| {
                 axmem_datasets::Error::data(format!("document {document} has no ids"))
@@ -105,7 +115,13 @@ fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
             })
         };
         let at = |step: u32| rate.at(u64::from(step));
-        ledger.extend(exposure::ledger(name, &slots, &suffix, &at, &kept)?);
+        ledger.extend(exposure::ledger(
+            [&model.name, name],
+            &slots,
+            &suffix,
+            &at,
+            &kept,
+        )?);
     }
     Ok(ledger)
 }

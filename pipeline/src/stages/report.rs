@@ -58,6 +58,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         contrasts: estimate.join("contrasts.parquet"),
         overlap: estimate.join("overlap.parquet"),
         transitions: estimate.join("transitions.parquet"),
+        thresholds: experiment
+            .analysis
+            .threshold
+            .is_some()
+            .then(|| estimate.join("thresholds.parquet")),
         scores: vec![estimate.join("scores.parquet")],
         steps: tables(&[Stage::Warmup, Stage::Train], "steps.parquet"),
         timings: tables(&[Stage::Warmup, Stage::Train], "timings.parquet"),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axmem_datasets::background::Titles;
 use axmem_datasets::cluster::Clusters;
 use axmem_datasets::document::Document;
@@ -64,14 +64,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             }
             tokenizer
         }
-        TokenizerChoice::Published => {
-            let model = &experiment.models[0];
-            let Weights::Published(published) = &model.weights else {
-                return Err(Failure::usage("random weights bring no tokenizer"));
-            };
-            let found = weights::find(model, published, context.store, context.events)?;
-            tokenizer(&found.path, &Published::open(&found.path)?)?
-        }
+        TokenizerChoice::Published => published(context)?,
     };
     let settings = settings(&experiment.documents);
     let mut tokens = eligibility::tokenize(&corpus, CORPUS, &tokenizer, &settings)?;
@@ -79,6 +72,31 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     table::write(context.folder.join("tokens.parquet"), &tokens)?;
     tokenizer.save(context.folder.join("tokenizer.json"))?;
     Ok(())
+}
+
+/// The tokenizer of the published models, which must be one.
+fn published(context: &Context<'_>) -> Result<Tokenizer> {
+    let mut first: Option<(&str, Tokenizer)> = None;
+    for model in &context.experiment.models {
+        let Weights::Published(published) = &model.weights else {
+            return Err(Failure::usage("random weights bring no tokenizer"));
+        };
+        let found = weights::find(model, published, context.store, context.events)?;
+        let own = tokenizer(&found.path, &Published::open(&found.path)?)?;
+        match &first {
+            None => first = Some((&model.name, own)),
+            Some((name, shared)) if shared.hash() != own.hash() => {
+                return Err(Failure::model(format!(
+                    "models {name} and {} have different tokenizers, so the same document has other ids for each; \
+                     write one file for each tokenizer",
+                    model.name
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    let (_, tokenizer) = first.context("a study has a model")?;
+    Ok(tokenizer)
 }
 
 /// The texts of the background that are no copy of an article of the corpus and have no title of

@@ -45,7 +45,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         ),
     };
     let masked = goldfish.is_some();
-    let rate = engine::rate(train, batches.len() as u32);
+    let rate = engine::rate(train, context.model(), batches.len() as u32);
     let row = |slot: &Slot| -> Result<Row> {
         match (&slot.document, slot.background) {
             (Some(document), _) => {

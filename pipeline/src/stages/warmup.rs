@@ -22,7 +22,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let assignments: Vec<Assignment> =
         table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
     train::check_schedules(context.experiment, &assignments, background.len())?;
-    let rate = engine::rate(settings, 0);
+    let rate = engine::rate(settings, context.model(), 0);
     training::run(
         context,
         &Run {

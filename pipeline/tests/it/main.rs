@@ -5,6 +5,7 @@ mod background;
 mod export;
 mod grid;
 mod keys;
+mod ladder;
 mod report;
 mod resume;
 mod run;

@@ -441,6 +441,7 @@ fn ledgers(shape: &Shape, dir: &Path) -> Vec<PathBuf> {
         paths.push(put(
             &dir.join(format!("exposures-{arm}.parquet")),
             vec![
+                texts("model", rows.iter().map(|_| shape.models[0])),
                 texts("arm", rows.iter().map(|_| *arm)),
                 column("trial", &vec![0_u32; rows.len()]),
                 texts("document", rows.iter().map(String::as_str)),
@@ -568,6 +569,7 @@ fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
         contrasts: contrasts(shape, "did", &dir.join("contrasts.parquet")),
         overlap,
         transitions,
+        thresholds: None,
         scores: vec![scores(shape, &tokenizer, &dir.join("scores.parquet"))],
         steps: vec![steps(shape, &dir.join("steps.parquet"))],
         timings: Vec::new(),

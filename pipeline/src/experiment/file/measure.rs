@@ -132,6 +132,8 @@ pub struct AnalysisFile {
     pub margin: f64,
     /// Bootstrap resamples.
     pub resamples: usize,
+    /// What is asked of a ladder.
+    pub threshold: Option<ThresholdFile>,
 }
 
 impl Default for AnalysisFile {
@@ -141,6 +143,26 @@ impl Default for AnalysisFile {
             level: 0.95,
             margin: 0.05,
             resamples: 10_000,
+            threshold: None,
+        }
+    }
+}
+
+/// `analysis.threshold`: from which size on is the rate reached at these exposures?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThresholdFile {
+    /// Share of documents gained.
+    pub rate: f64,
+    /// Exposures.
+    pub exposures: u32,
+}
+
+impl Default for ThresholdFile {
+    fn default() -> Self {
+        Self {
+            rate: 0.05,
+            exposures: 1,
         }
     }
 }
@@ -199,6 +221,9 @@ pub struct Analysis {
     pub margin: f64,
     /// Bootstrap resamples.
     pub resamples: usize,
+    /// The question of a ladder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<ThresholdFile>,
 }
 
 /// When a model is scored.

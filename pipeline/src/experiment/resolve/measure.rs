@@ -2,10 +2,11 @@
 
 use super::{Resolved, refuse};
 use crate::experiment::file::{
-    Analysis, AnalysisFile, Bos, Buckets, Documents, Exposures, Prefix, Primary, ScoreFile, Time,
+    Analysis, AnalysisFile, Bos, Buckets, Documents, Exposures, Prefix, Primary, ScoreFile,
+    ThresholdFile, Time,
 };
 use crate::experiment::limits::{self, within};
-use crate::experiment::resolved::Score;
+use crate::experiment::resolved::{Model, Score};
 
 pub(super) fn score(file: ScoreFile, documents: &Documents) -> Resolved<Score> {
     let mut suffix = file.suffix;
@@ -75,6 +76,7 @@ pub(super) fn analysis(
     file: &AnalysisFile,
     score: &Score,
     buckets: &Buckets,
+    models: &[Model],
 ) -> Resolved<Analysis> {
     let suffix = file.primary.suffix.unwrap_or(score.suffix[0]);
     if !score.suffix.contains(&suffix) {
@@ -128,5 +130,34 @@ pub(super) fn analysis(
         level: file.level,
         margin: file.margin,
         resamples: file.resamples,
+        threshold: threshold(file.threshold.clone(), models, highest)?,
     })
+}
+
+/// The question of a ladder; a study of one model has none.
+fn threshold(
+    file: Option<ThresholdFile>,
+    models: &[Model],
+    highest: u32,
+) -> Resolved<Option<ThresholdFile>> {
+    if let ([_], Some(_)) = (models, &file) {
+        return refuse(
+            "analysis.threshold",
+            "needs several models; list them under `model`",
+        );
+    }
+    let question = file.unwrap_or_default();
+    if !(question.rate > 0.0 && question.rate < 1.0) {
+        return refuse("analysis.threshold.rate", "must be between 0 and 1");
+    }
+    if !(1..=highest).contains(&question.exposures) {
+        return refuse(
+            "analysis.threshold.exposures",
+            format!(
+                "{} is not from 1 to the highest of buckets.epochs, {highest}; nothing is said beyond what is run",
+                question.exposures
+            ),
+        );
+    }
+    Ok((models.len() > 1).then_some(question))
 }

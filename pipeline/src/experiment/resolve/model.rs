@@ -1,14 +1,53 @@
 //! The model: sizes of random weights, or a source of published ones.
 
+use std::mem::discriminant;
+
 use axmem_datasets::source::ModelSource;
 
-use super::{Refusal, Resolved, check_name, refuse};
-use crate::experiment::file::{Dtype, ModelFile, Shape};
+use super::{Refusal, Resolved, check_name, check_rate, refuse};
+use crate::experiment::file::{Dtype, ModelFile, Rate, Shape};
 use crate::experiment::limits::{self, within};
 use crate::experiment::resolved::{Model, PublishedModel, TokenizerChoice, Weights};
 use crate::weights::label;
 
-pub(super) fn model(file: ModelFile) -> Resolved<Model> {
+/// The models of a study, all from random weights or all published, so that one ladder never pools the two.
+pub(super) fn models(files: Vec<ModelFile>, rate: &Rate) -> Resolved<Vec<Model>> {
+    if files.is_empty() {
+        return refuse("model", "is an empty list; name at least one model");
+    }
+    if files.len() > *limits::LIST.end() {
+        return refuse(
+            "model",
+            format!("has more than {} models", limits::LIST.end()),
+        );
+    }
+    let is_ladder = files.len() > 1;
+    let mut models: Vec<Model> = Vec::new();
+    for (index, file) in files.into_iter().enumerate() {
+        let model = model(file, rate).map_err(|refusal| match is_ladder {
+            true => refusal.of_model(index),
+            false => refusal,
+        })?;
+        if models.iter().any(|other| other.name == model.name) {
+            return refuse(
+                &format!("model.{index}.name"),
+                format!("a second model is called {}; give it a `name`", model.name),
+            );
+        }
+        if let Some(first) = models.first()
+            && discriminant(&first.weights) != discriminant(&model.weights)
+        {
+            return refuse(
+                &format!("model.{index}"),
+                "a ladder is either of random weights or of published ones; write two files",
+            );
+        }
+        models.push(model);
+    }
+    Ok(models)
+}
+
+fn model(file: ModelFile, rate: &Rate) -> Resolved<Model> {
     let weights = match (file.random, file.source) {
         (Some(_), Some(_)) => return refuse("model", "give `random` or `source`, not both"),
         (None, None) => return refuse("model", "give `random` with a shape, or `source`"),
@@ -32,10 +71,14 @@ pub(super) fn model(file: ModelFile) -> Resolved<Model> {
         Weights::Published(published) => label(&published.source),
     });
     check_name("model.name", &name)?;
+    if let Some(rate) = &file.rate {
+        check_rate("model.rate", rate)?;
+    }
     Ok(Model {
         name,
         weights,
         dtype: file.dtype,
+        rate: file.rate.unwrap_or_else(|| rate.clone()),
     })
 }
 

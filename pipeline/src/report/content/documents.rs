@@ -130,7 +130,7 @@ pub(super) fn exposures(study: &Study, blocks: &mut Vec<Block>) {
     }
     let mut sums: BTreeMap<(usize, &str, u32), Sum> = BTreeMap::new();
     for ledger in &study.exposures {
-        let mut seen: BTreeMap<(&str, u32, &str), u64> = BTreeMap::new();
+        let mut seen: BTreeMap<(&str, &str, u32, &str), u64> = BTreeMap::new();
         for row in ledger {
             let Some(epochs) = levels.get(&(row.trial, row.document.as_str())) else {
                 continue;
@@ -139,7 +139,7 @@ pub(super) fn exposures(study: &Study, blocks: &mut Vec<Block>) {
                 .entry((arm_order(study, &row.arm), &row.arm, *epochs))
                 .or_default();
             let first = seen
-                .entry((&row.arm, row.trial, &row.document))
+                .entry((&row.model, &row.arm, row.trial, &row.document))
                 .or_default();
             if *first == 0 {
                 sum.documents += 1;

@@ -7,6 +7,7 @@ mod documents;
 mod provenance;
 mod ranks;
 mod rates;
+mod threshold;
 
 use anyhow::Result;
 
@@ -22,6 +23,7 @@ use documents::{exposures, overlap};
 use provenance::{data, definitions, provenance, settings};
 use ranks::ranks;
 use rates::{contrasts, rates};
+use threshold::threshold;
 
 /// File of the main figure.
 pub(in crate::report) const MEMORISATION: &str = "memorisation.svg";
@@ -36,6 +38,7 @@ const MOST_LISTED: usize = 300;
 pub(in crate::report) fn page(inputs: &Inputs, study: &Study) -> Result<Page> {
     let mut blocks = Vec::new();
     summary(inputs, study, &mut blocks);
+    threshold(study, &mut blocks);
     main_figure(study, &mut blocks);
     rates(study, &mut blocks);
     contrasts(study, &mut blocks);

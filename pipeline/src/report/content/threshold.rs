@@ -1,0 +1,185 @@
+//! The scaling threshold of a ladder: the question, the answer of each arm, and the fit behind it.
+
+use axmem_eval::estimate::{Place, Threshold};
+
+use super::arm_name;
+use crate::report::format::{count, number, parameters, percent, plural};
+use crate::report::page::{Block, Table, Text};
+use crate::report::study::Study;
+
+/// Nothing in a study of one model.
+pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
+    let primary = &study.primary;
+    let of_primary =
+        |row: &&Threshold| row.suffix == primary.suffix && row.prefix == primary.prefix;
+    let rows: Vec<&Threshold> = study.thresholds.iter().filter(of_primary).collect();
+    let Some(first) = rows.first() else {
+        return;
+    };
+    blocks.push(Block::Section("threshold", "From which size on"));
+    blocks.push(Block::List(
+        rows.iter().map(|row| sentence(row).into()).collect(),
+    ));
+    let mut table = Table::new(
+        format!(
+            "Share of documents gained between warm and after, among those not reproduced at warm; control documents have \
+             exposure 0. logit p = a + b (log10 N − {}) + c ln(1 + e) + d (log10 N − {}) ln(1 + e), and a term for each \
+             family after the first, by penalised maximum likelihood (Firth 1993); intervals at level {} from resampled \
+             clusters. N counts all parameters. Under one recipe; nothing is extrapolated.",
+            number(first.centre),
+            number(first.centre),
+            percent(first.level)
+        ),
+        2,
+        &[
+            "Arm",
+            "Family",
+            "Answer",
+            "Parameters",
+            "Lower end",
+            "Upper end",
+            "Resamples with an answer",
+            "Clusters",
+            "a",
+            "b",
+            "c",
+            "d",
+        ],
+    );
+    for row in &rows {
+        let mut line: Vec<Text> = vec![
+            arm_name(&row.arm),
+            row.family.as_str().into(),
+            row.place.as_str().into(),
+            size(row.place, row.parameters).into(),
+            size(row.low_place, row.low).into(),
+            size(row.high_place, row.high).into(),
+            percent(row.identified).into(),
+            count(row.clusters).into(),
+        ];
+        let coefficient = |index: usize| row.coefficients.get(index).copied();
+        line.extend((0..4).map(|index| number(coefficient(index).unwrap_or(f64::NAN)).into()));
+        table.row(line);
+    }
+    blocks.push(Block::Table(table));
+}
+
+/// A size, or the place of one that is not between rungs.
+fn size(place: Place, at: Option<f64>) -> String {
+    at.map_or_else(
+        || place.as_str().to_owned(),
+        |at| parameters(at.round() as u64),
+    )
+}
+
+fn sentence(row: &Threshold) -> String {
+    let asked = format!(
+        "{} of the documents after {}",
+        percent(row.rate),
+        plural(u64::from(row.exposures), "exposure")
+    );
+    let rung = |rung: Option<&u64>| rung.map_or_else(String::new, |&rung| parameters(rung));
+    let answer = match row.place {
+        Place::Below => format!(
+            "every model reproduces {asked}; the threshold is below the smallest rung, {}",
+            rung(row.rungs.first())
+        ),
+        Place::Between => format!(
+            "models reproduce {asked} from {} parameters on, between the rungs of {} and {}",
+            size(row.place, row.parameters),
+            rung(row.rung_below.as_ref()),
+            rung(row.rung_above.as_ref())
+        ),
+        Place::Above => format!(
+            "no model up to {} parameters reproduces {asked}",
+            rung(row.rungs.last())
+        ),
+        Place::Unidentified => {
+            return format!(
+                "{}, {}: from which size on {asked} are reproduced is not identified: the curve does not rise through that \
+                 rate as models grow.",
+                row.arm, row.family
+            );
+        }
+    };
+    let interval = if row.low_place == Place::Unidentified {
+        format!(
+            "no interval: only {} of the resamples have an answer",
+            percent(row.identified)
+        )
+    } else if row.low_place == row.high_place && row.low.is_none() {
+        format!("{} interval: {}", percent(row.level), row.low_place)
+    } else {
+        format!(
+            "{} interval: {} to {}",
+            percent(row.level),
+            size(row.low_place, row.low),
+            size(row.high_place, row.high)
+        )
+    };
+    format!("{}, {}: {answer} ({interval}).", row.arm, row.family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(
+        place: Place,
+        at: Option<f64>,
+        low: (Place, Option<f64>),
+        high: (Place, Option<f64>),
+    ) -> Threshold {
+        Threshold {
+            arm: "standard".to_owned(),
+            suffix: 50,
+            prefix: "all".to_owned(),
+            family: "llama".to_owned(),
+            rate: 0.05,
+            exposures: 1,
+            rungs: vec![1_000_000, 4_000_000, 21_000_000],
+            place,
+            parameters: at,
+            rung_below: at.map(|_| 4_000_000),
+            rung_above: at.map(|_| 21_000_000),
+            low_place: low.0,
+            low: low.1,
+            high_place: high.0,
+            high: high.1,
+            level: 0.95,
+            identified: 0.5,
+            coefficients: vec![],
+            centre: 6.5,
+            clusters: 96,
+        }
+    }
+
+    #[test]
+    fn an_answer_never_goes_beyond_the_rungs() {
+        let above = (Place::Above, None);
+        let between = row(
+            Place::Between,
+            Some(9.04e6),
+            (Place::Between, Some(5e6)),
+            above,
+        );
+        assert_eq!(
+            sentence(&between),
+            "standard, llama: models reproduce 5 % of the documents after 1 exposure from 9.04 million parameters on, \
+             between the rungs of 4 million and 21 million (95 % interval: 5 million to above the largest rung)."
+        );
+        assert_eq!(
+            sentence(&row(Place::Above, None, above, above)),
+            "standard, llama: no model up to 21 million parameters reproduces 5 % of the documents after 1 exposure (95 % \
+             interval: above the largest rung)."
+        );
+        let nowhere = (Place::Unidentified, None);
+        assert!(
+            sentence(&row(Place::Unidentified, None, nowhere, nowhere)).contains("not identified")
+        );
+        assert!(
+            sentence(&row(Place::Above, None, nowhere, nowhere))
+                .ends_with("(no interval: only 50 % of the resamples have an answer).")
+        );
+    }
+}

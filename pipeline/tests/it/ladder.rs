@@ -1,0 +1,126 @@
+//! Several models in one study.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use axmem_datasets::exposure::Exposure;
+use axmem_datasets::table;
+use axmem_eval::estimate::Threshold;
+use serde_json::Value;
+
+use crate::support::{axmem, finish, run_smoke, smoke};
+
+const NAMES: [&str; 3] = ["small", "middle", "large"];
+
+fn ladder(store: &Path, more: &[&str]) -> (i32, String) {
+    let file = smoke().with_file_name("smoke-ladder.yaml");
+    finish(
+        axmem(&["run"])
+            .arg(file)
+            .arg("--store")
+            .arg(store)
+            .args(more),
+    )
+}
+
+fn rows<R: table::Record>(store: &Path, name: &str) -> Vec<R> {
+    let summary = fs::read_to_string(store.join("smoke-ladder/summary.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let key = summary["artefacts"]["estimate"].as_str().expect("a key");
+    table::read(store.join("estimate-v3").join(key).join(name)).expect("a table")
+}
+
+#[test]
+fn a_ladder_is_one_study_with_one_answer_for_each_arm() {
+    let store = tempfile::tempdir().expect("a folder");
+    let (code, text) = ladder(store.path(), &[]);
+    assert_eq!(code, 0, "{text}");
+    for name in NAMES {
+        assert!(text.contains(&format!("train {name} goldfish 0")), "{text}");
+    }
+
+    let exposures: Vec<Exposure> = rows(store.path(), "exposures.parquet");
+    let models: BTreeSet<&str> = exposures.iter().map(|row| &*row.model).collect();
+    assert_eq!(models, BTreeSet::from(NAMES));
+    // 6 clusters once and 6 twice, under two arms of three models.
+    assert_eq!(exposures.len(), 18 * 2 * 3);
+    let most = |model: &str| {
+        let rates = exposures.iter().filter(|row| row.model == model);
+        rates.map(|row| row.rate).fold(0.0, f64::max)
+    };
+    assert!(most("small") > most("large"), "a rate of its own");
+
+    let thresholds: Vec<Threshold> = rows(store.path(), "thresholds.parquet");
+    assert_eq!(thresholds.len(), 4, "two arms, two lengths of suffix");
+    for row in &thresholds {
+        assert_eq!((row.rungs.len(), row.exposures, row.clusters), (3, 2, 18));
+        assert!(row.rungs.is_sorted(), "{row:?}");
+    }
+    let report = fs::read_to_string(store.path().join("smoke-ladder/report.md")).expect("a report");
+    assert!(report.contains("From which size on"), "{report}");
+    let summary = fs::read_to_string(store.path().join("smoke-ladder/summary.json")).expect("it");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    assert_eq!(summary["threshold"].as_array().expect("rows").len(), 4);
+
+    let (code, text) = ladder(store.path(), &[]);
+    assert!(code == 0 && text.contains("nothing to do"), "{text}");
+    // A model of the ladder that is left as it was is not trained again.
+    let (code, text) = ladder(
+        store.path(),
+        &["--set", "model.2.rate={ peak: 5e-3, final: 1e-3 }"],
+    );
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("train large standard 0: done in"), "{text}");
+    assert!(!text.contains("train middle standard 0: done in"), "{text}");
+}
+
+#[test]
+fn a_list_of_one_model_is_that_model() {
+    let store = tempfile::tempdir().expect("a folder");
+    assert_eq!(finish(&mut run_smoke(store.path(), &[])).0, 0);
+    let shape =
+        "{ hidden: 32, layers: 2, heads: 2, kv_heads: 1, ffn: 64, tied: true, max_positions: 64 }";
+    let model = format!("model=[{{ random: {shape} }}]");
+    let (code, text) = finish(&mut run_smoke(store.path(), &["--set", &model]));
+    assert!(code == 0 && text.contains("nothing to do"), "{text}");
+}
+
+#[test]
+fn what_a_ladder_cannot_be_is_refused_with_the_place() {
+    let store = tempfile::tempdir().expect("a folder");
+    for (set, said) in [
+        ("model=[]", "model: is an empty list"),
+        (
+            "model.1.name=small",
+            "model.1.name: a second model is called small",
+        ),
+        ("model.1.random.heads=5", "model.1.random.heads"),
+        (
+            "model.2={ name: large, source: \"x.gguf\" }",
+            "model.2: a ladder is either",
+        ),
+        ("model.0.rate.peak=1e9", "model.0.rate.peak"),
+        (
+            "model.0.random.max_positions=32",
+            "documents.tokens: 64 is more than the 32 positions",
+        ),
+        (
+            "analysis.threshold.exposures=3",
+            "analysis.threshold.exposures: 3 is not from 1",
+        ),
+        (
+            "analysis.threshold.rate=0",
+            "analysis.threshold.rate: must be between",
+        ),
+        (
+            "model={ random: { hidden: 16, layers: 1, heads: 2, kv_heads: 1, ffn: 32, max_positions: 64 } }",
+            "analysis.threshold: needs several models",
+        ),
+        ("model=3", "a mapping with `random` or `source`, or a list"),
+    ] {
+        let (code, text) = ladder(store.path(), &["--set", set]);
+        assert_eq!(code, 2, "{set}: {text}");
+        assert!(text.contains(said), "{set}: {text}");
+    }
+}
