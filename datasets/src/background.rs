@@ -2,12 +2,11 @@
 //! the proof that neither holds a document of a bucket.
 //!
 //! A candidate is excluded when it shares a cluster, a title (normalised, redirects resolved) or
-//! a run of [`RUN`] ids with a bucket; every exclusion is listed with the document it collides
-//! with. Held-out documents are drawn first, and the background keeps clear of them by the same
-//! three rules. Candidates are taken in keyed order and encoded only until the rows are full.
+//! a run of [`RUN`] ids with a bucket, or is a near-copy of a document of one; every exclusion is
+//! listed with the document it collides with. Held-out documents are drawn first, and the
+//! background keeps clear of them by the same rules. Candidates are taken in keyed order and encoded only until the rows are full.
 
 mod pack;
-mod runs;
 mod titles;
 
 use std::collections::{HashMap, HashSet};
@@ -17,14 +16,17 @@ use std::str::FromStr;
 use rayon::prelude::*;
 
 pub use pack::{MIN_PIECE, PackedRow};
-pub use runs::RUN;
 pub use titles::{Titles, normalised_title};
 
 use crate::eligibility::{TokenDocument, without_bos};
 use crate::error::{Error, Result};
+use crate::near_duplicates::{NearSettings, Nearby};
 use crate::random;
+use crate::runs::Runs;
 use pack::Packer;
-use runs::Runs;
+
+/// The length in ids of a run that two documents may not share.
+pub const RUN: usize = 50;
 
 /// Candidates encoded at a time; the result does not depend on it.
 const CHUNK: usize = 256;
@@ -41,7 +43,7 @@ pub struct Candidate {
 }
 
 /// How much background, in which rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BackgroundSettings {
     /// Rows of background.
     pub rows: usize,
@@ -51,6 +53,8 @@ pub struct BackgroundSettings {
     pub bos: Option<u32>,
     /// Held-out documents.
     pub held_out: usize,
+    /// What a near-copy is; `None` looks for none.
+    pub near: Option<NearSettings>,
     /// Seed of the keyed order.
     pub seed: u64,
 }
@@ -64,6 +68,8 @@ pub enum Reason {
     Title,
     /// A run of [`RUN`] of its ids is.
     Run,
+    /// A document that it is a near-copy of is.
+    NearCopy,
 }
 
 impl fmt::Display for Reason {
@@ -72,6 +78,7 @@ impl fmt::Display for Reason {
             Self::Cluster => f.write_str("cluster"),
             Self::Title => f.write_str("title"),
             Self::Run => write!(f, "run of {RUN} ids"),
+            Self::NearCopy => f.write_str("near-copy"),
         }
     }
 }
@@ -80,7 +87,7 @@ impl FromStr for Reason {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        [Self::Cluster, Self::Title, Self::Run]
+        [Self::Cluster, Self::Title, Self::Run, Self::NearCopy]
             .into_iter()
             .find(|reason| reason.to_string() == text)
             .ok_or_else(|| Error::data(format!("unknown reason of exclusion {text:?}")))
@@ -150,7 +157,7 @@ pub fn build(
     .filter(|&index| !articles.contains(pool[index].document.as_str()))
     .collect();
 
-    let mut barrier = Barrier::new(Titles::new(redirects));
+    let mut barrier = Barrier::new(Titles::new(redirects), settings.near);
     for document in buckets {
         let text = without_bos(&document.ids, settings.bos).to_vec();
         barrier.add(&document.document, &document.cluster, &document.title, text);
@@ -216,7 +223,7 @@ fn too_few(setting: &str, asked: usize, unit: &str, possible: usize, draw: &Draw
     Error::usage(format!(
         "background.{setting} asks for {asked} {unit}, {possible} are possible: the source has {} \
          documents outside the buckets, of which {} share a cluster, a title or a run of {RUN} ids \
-         with a bucket or the held-out text; lower it or name a larger source",
+         with a bucket or the held-out text, or are near-copies of it; lower it or name a larger source",
         draw.order.len(),
         draw.excluded.len()
     ))
@@ -277,16 +284,20 @@ struct Barrier {
     titles: Titles,
     clusters: HashMap<String, String>,
     titled: HashMap<String, String>,
+    documents: Vec<String>,
     runs: Runs,
+    near: Option<Nearby>,
 }
 
 impl Barrier {
-    fn new(titles: Titles) -> Self {
+    fn new(titles: Titles, near: Option<NearSettings>) -> Self {
         Self {
             titles,
             clusters: HashMap::new(),
             titled: HashMap::new(),
-            runs: Runs::default(),
+            documents: Vec::new(),
+            runs: Runs::new(RUN),
+            near: near.map(Nearby::new),
         }
     }
 
@@ -296,12 +307,19 @@ impl Barrier {
         if let Some(title) = self.titles.resolve(title) {
             self.titled.entry(title).or_insert_with(name);
         }
-        self.runs.add(name(), text);
+        self.documents.push(name());
+        if let Some(near) = &mut self.near {
+            near.add(text.clone());
+        }
+        self.runs.add(text);
     }
 
     /// Prepares the search; to be called after the last of a group of [`Barrier::add`].
     fn seal(&mut self) {
         self.runs.seal();
+        if let Some(near) = &mut self.near {
+            near.seal();
+        }
     }
 
     fn refuse_name(&self, candidate: &Candidate) -> Option<Exclusion> {
@@ -321,14 +339,18 @@ impl Barrier {
     }
 
     fn refuse_text(&self, candidate: &Candidate, text: &[u32]) -> Option<Exclusion> {
-        let (start, other) = self.runs.first_shared(text)?;
+        let run = self.runs.first_shared(text);
+        let (reason, other) = match run {
+            Some((_, other)) => (Reason::Run, other),
+            None => (Reason::NearCopy, self.near.as_ref()?.first_copy(text)?),
+        };
         Some(Exclusion {
             document: candidate.document.clone(),
             title: candidate.title.clone(),
-            reason: Reason::Run,
-            other: other.to_owned(),
-            start: Some(start as u32),
-            ids: text[start..start + RUN].to_vec(),
+            reason,
+            other: self.documents[other].clone(),
+            start: run.map(|(start, _)| start as u32),
+            ids: run.map_or_else(Vec::new, |(start, _)| text[start..start + RUN].to_vec()),
         })
     }
 }

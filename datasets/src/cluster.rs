@@ -1,7 +1,8 @@
 //! Clusters: the articles that must stay together, because they are copies of one another.
 //!
 //! Exact duplicates join here, by normalised text and by the ids of their windows; whatever else
-//! makes two articles one (near-duplicates) joins through [`Clusters::join`]. A cluster is named
+//! makes two articles one ([`near_duplicates`](crate::near_duplicates)) joins through
+//! [`Clusters::join`]. A cluster is named
 //! by its smallest article id, compared as bytes. Of exact duplicates exactly one article
 //! survives in a study; articles that only resemble each other all stay, in one bucket.
 
@@ -117,6 +118,11 @@ impl Clusters {
     pub fn label(&mut self, documents: &mut [TokenDocument]) -> Result<()> {
         self.refuse_equal_texts(documents)?;
         self.refuse_equal_windows(documents)?;
+        self.name(documents)
+    }
+
+    /// Writes the cluster of every document as it is now, after more was joined.
+    pub fn name(&self, documents: &mut [TokenDocument]) -> Result<()> {
         for document in documents {
             self.id(&document.article)?
                 .clone_into(&mut document.cluster);

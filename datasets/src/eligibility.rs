@@ -125,20 +125,37 @@ pub fn tokenize(
     tokenizer: &Tokenizer,
     settings: &DocumentSettings,
 ) -> Result<Vec<TokenDocument>> {
+    let (windows, _) = tokenize_with(documents, origin, tokenizer, settings, |_| ())?;
+    Ok(windows)
+}
+
+/// As [`tokenize`], with what `look` makes of the ids of each whole article, the beginning of
+/// sequence not among them, in the order of the articles.
+pub fn tokenize_with<T: Send>(
+    documents: &[Document],
+    origin: &str,
+    tokenizer: &Tokenizer,
+    settings: &DocumentSettings,
+    look: impl Fn(&[u32]) -> T + Sync,
+) -> Result<(Vec<TokenDocument>, Vec<T>)> {
     settings.check()?;
     let bos = settings.bos.id(tokenizer)?;
-    let encoded: Vec<Result<Vec<TokenDocument>>> = documents
+    let encoded: Vec<Result<(Vec<TokenDocument>, T)>> = documents
         .par_iter()
         .map(|document| {
             let ids = tokenizer.encode(&document.text)?;
-            Ok(windows(document, origin, &ids, bos, settings))
+            let seen = look(without_bos(&ids, bos));
+            Ok((windows(document, origin, &ids, bos, settings), seen))
         })
         .collect();
     let mut windows = Vec::with_capacity(documents.len());
+    let mut looks = Vec::with_capacity(documents.len());
     for article in encoded {
-        windows.extend(article?);
+        let (cut, seen) = article?;
+        windows.extend(cut);
+        looks.push(seen);
     }
-    Ok(windows)
+    Ok((windows, looks))
 }
 
 /// The ids of a text without a beginning of sequence, should the tokenizer have put one there.

@@ -4,10 +4,10 @@
 //!
 //! ```text
 //! source -> reader -> document -> tokenizer -> eligibility -> cluster -> bucket -> schedule
-//!                                                                  \--> background --^
+//!                                            near_duplicates --^      \--> background --^
 //! ```
 //!
-//! [`exposure`] is the ledger of what the schedule presented, [`table`] writes each step's rows,
+//! [`contamination`] is what the control shares with what is trained on, [`exposure`] is the ledger of what the schedule presented, [`table`] writes each step's rows,
 //! [`random`] gives the keyed draws, and [`files`] is the one place for file access.
 //!
 //! This crate owns sources, Wikipedia readers, filters, clusters, the tokenizer, buckets and the
@@ -16,13 +16,16 @@
 pub mod background;
 pub mod bucket;
 pub mod cluster;
+pub mod contamination;
 pub mod document;
 pub mod eligibility;
 pub mod error;
 pub mod exposure;
 pub mod files;
+pub mod near_duplicates;
 pub mod random;
 pub mod reader;
+mod runs;
 pub mod schedule;
 pub mod source;
 pub mod table;

@@ -12,6 +12,8 @@
 //! | `buckets` | trial, group, epochs: u32; document, cluster: text |
 //! | `background` | row: u32; held_out: bool; ids, segments: list u32; documents: list of text |
 //! | `exclusions` | document, title, reason, other: text; start: u32 or null; ids: list u32 |
+//! | `near_duplicates` | cluster, first, second: text; share: f64; run, start: u32; text: text |
+//! | `contamination` | trial: u32; document, cluster: text; run: u32; start: u32 or null; other: text or null; epochs: u32 or null |
 //! | `schedule` | trial, step, row: u32; document: text or null; background: u32 or null; presentation: u32 |
 //! | `exposures` | arm: text; trial, step: u32; rate: f64; document: text; presentation, kept_tokens: u32; kept_suffix, suffix: list u32 |
 
@@ -32,11 +34,13 @@ pub use cell::Cell;
 
 use crate::background::{Exclusion, PackedRow, Reason};
 use crate::bucket::Assignment;
+use crate::contamination::Contamination;
 use crate::document::{Document, Flag};
 use crate::eligibility::TokenDocument;
 use crate::error::{Error, Result};
 use crate::exposure::Exposure;
 use crate::files;
+use crate::near_duplicates::NearDuplicate;
 use crate::schedule::Slot;
 
 /// Rows handed to Parquet at a time.
@@ -213,6 +217,14 @@ record!(PackedRow as "background" {
 record!(Exclusion as "exclusions" {
     document: String, title: String, reason: Reason, other: String, start: Option<u32>,
     ids: Vec<u32>,
+});
+record!(NearDuplicate as "near_duplicates" {
+    cluster: String, first: String, second: String, share: f64, run: u32, start: u32,
+    text: String,
+});
+record!(Contamination as "contamination" {
+    trial: u32, document: String, cluster: String, run: u32, start: Option<u32>,
+    other: Option<String>, epochs: Option<u32>,
 });
 record!(Slot as "schedule" {
     trial: u32, step: u32, row: u32, document: Option<String>, background: Option<u32>,

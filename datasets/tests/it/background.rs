@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use axmem_datasets::Kind;
 use axmem_datasets::background::{Background, BackgroundSettings, Candidate, RUN, Reason, build};
 use axmem_datasets::eligibility::TokenDocument;
+use axmem_datasets::near_duplicates::NearSettings;
 
 /// 60 ids of its own for each document.
 fn text(number: u32) -> Vec<u32> {
@@ -39,6 +40,7 @@ fn settings(rows: usize, held_out: usize) -> BackgroundSettings {
         row_tokens: 128,
         bos: Some(0),
         held_out,
+        near: None,
         seed: 5,
     }
 }
@@ -128,6 +130,26 @@ fn d15_exclusions_name_the_reason_the_other_document_and_the_shared_ids() {
         RUN - 1
     );
     assert!(!used.iter().any(|name| *name == "t"));
+}
+
+#[test]
+fn a_near_copy_of_a_bucket_is_no_background_without_a_long_run_either() {
+    let mut copy = text(99);
+    for place in [10, 30, 50] {
+        copy[place] = 7;
+    }
+    let others = vec![(candidate("copy", "Copy", "copy"), copy)];
+    let mut settings = settings(9, 0);
+    settings.near = Some(NearSettings {
+        shingle: 8,
+        overlap: 0.5,
+    });
+    // The pool is looked through to its end, since it can't fill the rows.
+    let error = build_with(4, others.clone(), &settings).unwrap_err();
+    assert!(error.to_string().contains("of which 1 share"), "{error}");
+    settings.near = None;
+    let error = build_with(4, others, &settings).unwrap_err();
+    assert!(error.to_string().contains("of which 0 share"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 mod background;
 mod bucket;
+mod contamination;
 mod eligibility;
+mod near_duplicates;
 mod policy;
 mod reader;
 mod schedule;
