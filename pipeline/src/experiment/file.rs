@@ -5,6 +5,7 @@
 //! [`resolve`](super::resolve). Unknown keys are refused at every level.
 
 mod measure;
+mod near;
 mod train;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::measure::*;
+pub use self::near::NearDuplicates;
 pub use self::train::*;
 
 use super::grid::GridFile;
@@ -224,6 +226,9 @@ pub struct Documents {
     /// Windows of an article.
     #[serde(default)]
     pub windows: Windows,
+    /// What near-copies are; `None` is `off`.
+    #[serde(default = "near::on", deserialize_with = "near::near_or_off")]
+    pub near_duplicates: Option<NearDuplicates>,
 }
 
 /// The beginning-of-sequence policy.

@@ -22,6 +22,10 @@ pub(super) const FEED_FORWARD: RangeInclusive<usize> = 1..=1_000_000;
 pub(super) const TOKENS: RangeInclusive<usize> = 1..=1_048_576;
 /// Windows of one article.
 pub(super) const WINDOWS: RangeInclusive<usize> = 1..=1_000_000;
+/// Ids of a shingle.
+pub(super) const SHINGLE: RangeInclusive<usize> = 2..=100;
+/// Share of the shingles that makes a near-copy.
+pub(super) const NEAR: RangeInclusive<f64> = 0.1..=1.0;
 /// Clusters of a bucket.
 pub(super) const CLUSTERS: RangeInclusive<usize> = 1..=10_000_000;
 /// Presentations of one document.

@@ -292,6 +292,25 @@ fn check_documents(documents: &Documents, model: &Model) -> Resolved<()> {
             ),
         );
     }
+    if let Some(near) = &documents.near_duplicates {
+        let field = "documents.near_duplicates.shingle";
+        within(field, near.shingle, &limits::SHINGLE)?;
+        within(
+            "documents.near_duplicates.overlap",
+            near.overlap,
+            &limits::NEAR,
+        )?;
+        if near.shingle >= documents.min_tokens {
+            return refuse(
+                field,
+                format!(
+                    "a shingle of {} ids has no place in a document of documents.min_tokens, {}; \
+                     lower it or set documents.near_duplicates to `off`",
+                    near.shingle, documents.min_tokens
+                ),
+            );
+        }
+    }
     if let Weights::Random(shape) = &model.weights
         && shape.max_positions < documents.tokens
     {

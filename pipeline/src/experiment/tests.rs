@@ -86,6 +86,27 @@ fn a_suffix_longer_than_the_document_is_refused() {
 }
 
 #[test]
+fn near_duplicates_are_a_mapping_or_off() {
+    let near = |set: &str| smoke(&[set]).expect(set).documents.near_duplicates;
+    let default = near("seed=1").expect("looked for unless switched off");
+    assert_eq!((default.shingle, default.overlap), (8, 0.5));
+    assert_eq!(near("documents.near_duplicates=off"), None);
+    let set = near("documents.near_duplicates={overlap: 0.8}").expect("a mapping");
+    assert_eq!((set.shingle, set.overlap), (8, 0.8));
+    for (value, words) in [
+        ("{overlapp: 0.8}", "did you mean `overlap`?"),
+        ("{overlap: 1.5}", "1.5 is not from 0.1 to 1"),
+        ("{shingle: 1}", "1 is not from 2 to 100"),
+        ("{shingle: 64}", "has no place in a document"),
+        ("never", "`off` or a mapping"),
+    ] {
+        let message = refusal(SMOKE, &[&format!("documents.near_duplicates={value}")]);
+        assert!(message.contains("documents.near_duplicates"), "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn later_features_are_refused_in_words() {
     for (set, word) in [("extends=base.yaml", "base file"), ("matrix={}", "sweeps")] {
         let message = refusal(SMOKE, &[set]);

@@ -83,6 +83,10 @@ pub struct Inputs {
     pub tokenizer: Option<PathBuf>,
     /// Table `exclusions` of the background.
     pub exclusions: Option<PathBuf>,
+    /// Table `near_duplicates` of the corpus.
+    pub near_duplicates: Option<PathBuf>,
+    /// Table `contamination` of the control.
+    pub contamination: Option<PathBuf>,
     /// Where the analysis settings differ from those sealed before training, one sentence each.
     pub deviations: Vec<String>,
     /// Wall-clock seconds of all stages together, as recorded when they were made.

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use axmem_eval::estimate::Threshold;
+use axmem_datasets::contamination::Contamination;
+use axmem_datasets::near_duplicates::NearDuplicate;
+use axmem_datasets::table::{self, Record};
 use serde_json::Value;
 
 use super::Inputs;
@@ -53,6 +56,8 @@ pub(super) struct Study {
     pub exposures: Vec<Vec<Exposure>>,
     pub tokens: Vec<TokenRow>,
     pub exclusions: Vec<Exclusion>,
+    pub near_duplicates: Vec<NearDuplicate>,
+    pub contamination: Vec<Contamination>,
     /// Title of each document and window.
     pub titles: BTreeMap<String, String>,
     /// Documents of the corpus by origin.
@@ -83,6 +88,11 @@ fn read_all<T>(
         rows.extend(read(path)?);
     }
     Ok(rows)
+}
+
+/// Reads a table of the data stages as its own crate does.
+fn records<R: Record>(path: &std::path::Path) -> Result<Vec<R>> {
+    Ok(table::read(path)?)
 }
 
 /// Values in the order of their first appearance.
@@ -157,6 +167,8 @@ impl Study {
                 Some(path) => tables::exclusions(path)?,
                 None => Vec::new(),
             },
+            near_duplicates: read_all(inputs.near_duplicates.as_slice(), records)?,
+            contamination: read_all(inputs.contamination.as_slice(), records)?,
             random: is_random(&inputs.experiment),
             estimates,
             exposures,

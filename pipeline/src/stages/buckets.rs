@@ -8,6 +8,7 @@ use anyhow::Result;
 use axmem_datasets::background::{self, BackgroundSettings, Candidate};
 use axmem_datasets::bucket::{self, BucketSettings};
 use axmem_datasets::cluster::Clusters;
+use axmem_datasets::contamination;
 use axmem_datasets::document::Document;
 use axmem_datasets::eligibility::TokenDocument;
 use axmem_datasets::table;
@@ -55,6 +56,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
         let candidates = candidates(&rest, &clusters, &windows)?;
         (rest, candidates)
     };
+    let bos = tokens::bos(experiment.documents.bos).id(&tokenizer)?;
     let background = background::build(
         &candidates,
         &|index| tokenizer.encode(&pool[index].text),
@@ -63,8 +65,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
         &BackgroundSettings {
             rows: experiment.background.rows,
             row_tokens: experiment.documents.tokens,
-            bos: tokens::bos(experiment.documents.bos).id(&tokenizer)?,
+            bos,
             held_out: experiment.background.held_out,
+            near: experiment.documents.near_duplicates.map(Into::into),
             seed: experiment.seed,
         },
     )?;
@@ -80,6 +83,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
         context.folder.join("exclusions.parquet"),
         &background.excluded,
     )?;
+    let shared = contamination::measure(&assignments, &windows, &background.rows, bos);
+    table::write(context.folder.join("contamination.parquet"), &shared)?;
     Ok(json!({ "analysis": experiment.analysis }))
 }
 

@@ -76,6 +76,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         tokens: Some(context.input(Stage::Tokens).join("tokens.parquet")),
         tokenizer: Some(context.input(Stage::Tokens).join("tokenizer.json")),
         exclusions: Some(context.input(Stage::Buckets).join("exclusions.parquet")),
+        near_duplicates: Some(context.input(Stage::Tokens).join("near_duplicates.parquet")),
+        contamination: Some(context.input(Stage::Buckets).join("contamination.parquet")),
         deviations: deviations(context)?,
         seconds,
     };

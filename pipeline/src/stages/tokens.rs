@@ -7,9 +7,11 @@ use axmem_datasets::background::Titles;
 use axmem_datasets::cluster::Clusters;
 use axmem_datasets::document::Document;
 use axmem_datasets::eligibility::{self, DocumentSettings};
+use axmem_datasets::near_duplicates::{self, NearDuplicate, NearSettings};
 use axmem_datasets::table::{self, DocumentRow};
 use axmem_datasets::tokenizer::Tokenizer;
 use axmem_trainer::Published;
+use serde_json::json;
 
 use super::corpus::{CORPUS, redirects};
 use super::{Context, weights};
@@ -67,9 +69,28 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
         TokenizerChoice::Published => published(context)?,
     };
     let settings = settings(&experiment.documents);
-    let mut tokens = eligibility::tokenize(&corpus, CORPUS, &tokenizer, &settings)?;
+    let near: Option<NearSettings> = experiment.documents.near_duplicates.map(Into::into);
+    let sketch = |text: &[u32]| near.map(|near| near.sketch(text, settings.min_tokens));
+    let (mut tokens, sketches) =
+        eligibility::tokenize_with(&corpus, CORPUS, &tokenizer, &settings, sketch)?;
     clusters.label(&mut tokens)?;
+    let mut pairs = Vec::new();
+    if let Some(near) = &near {
+        let sketches: Vec<Vec<u64>> = sketches.into_iter().flatten().collect();
+        let bos = settings.bos.id(&tokenizer)?;
+        pairs = near_duplicates::join(
+            &mut clusters,
+            &mut tokens,
+            &corpus,
+            &sketches,
+            &tokenizer,
+            bos,
+            near,
+        )?;
+        tell(&pairs, context);
+    }
     table::write(context.folder.join("tokens.parquet"), &tokens)?;
+    table::write(context.folder.join("near_duplicates.parquet"), &pairs)?;
     tokenizer.save(context.folder.join("tokenizer.json"))?;
     Ok(())
 }
@@ -97,6 +118,33 @@ fn published(context: &Context<'_>) -> Result<Tokenizer> {
     }
     let (_, tokenizer) = first.context("a study has a model")?;
     Ok(tokenizer)
+}
+
+/// Says how many near-copies there are, and that a cluster of them is too large to be one article.
+fn tell(pairs: &[NearDuplicate], context: &Context<'_>) {
+    let sizes = near_duplicates::sizes(pairs);
+    let Some(&(cluster, largest)) = sizes.first() else {
+        return;
+    };
+    let articles: usize = sizes.iter().map(|(_, size)| size).sum();
+    let fields = json!({
+        "stage": "tokens", "articles": articles, "clusters": sizes.len(), "largest": largest,
+        "cluster": cluster,
+    });
+    let sentence = format!(
+        "{articles} articles are near-copies of each other, in {} clusters of up to {largest} \
+         articles",
+        sizes.len()
+    );
+    context.events.tell("note", fields.clone(), &sentence);
+    if largest > near_duplicates::GIANT {
+        let sentence = format!(
+            "warning: the near-copies of cluster {cluster} are {largest} articles; look at their \
+             common text in near_duplicates.parquet, and raise documents.near_duplicates.overlap \
+             if they are pages of one template"
+        );
+        context.events.tell("warning", fields, &sentence);
+    }
 }
 
 /// The texts of the background that are no copy of an article of the corpus and have no title of

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use axmem_datasets::background::PackedRow;
 use axmem_datasets::bucket::Assignment;
+use axmem_datasets::contamination::Contamination;
 use axmem_datasets::eligibility::TokenDocument;
+use axmem_datasets::near_duplicates::NearDuplicate;
 use axmem_datasets::table::{self, Record};
 use axmem_datasets::tokenizer::Tokenizer;
 
@@ -92,9 +94,9 @@ fn no_copy_of_a_probed_window_is_trained_on_as_background() {
         let (code, text) = finish(&mut command);
         assert_eq!(code, 0, "{name}: {text}");
 
-        let tokens: Vec<TokenDocument> = rows(&store, "tokens-v1", "tokens.parquet");
-        let buckets: Vec<Assignment> = rows(&store, "buckets-v1", "buckets.parquet");
-        let background: Vec<PackedRow> = rows(&store, "buckets-v1", "background.parquet");
+        let tokens: Vec<TokenDocument> = rows(&store, "tokens-v2", "tokens.parquet");
+        let buckets: Vec<Assignment> = rows(&store, "buckets-v2", "buckets.parquet");
+        let background: Vec<PackedRow> = rows(&store, "buckets-v2", "background.parquet");
         let probed: BTreeSet<&str> = buckets.iter().map(|row| row.cluster.as_str()).collect();
         let clusters: BTreeMap<&str, &str> = tokens
             .iter()
@@ -123,6 +125,60 @@ fn no_copy_of_a_probed_window_is_trained_on_as_background() {
             );
         }
     }
+}
+
+#[test]
+fn edited_copies_are_told_of_and_are_in_one_bucket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let mut articles = Vec::new();
+    for number in 0..30 {
+        let text = words(&format!("p{number}"), 105);
+        let copy = format!("A new beginning. {}", text.replace("w40 ", "forty "));
+        articles.push((format!("pair{number}a"), text));
+        articles.push((format!("pair{number}b"), copy));
+    }
+    write_articles(&path("corpus.jsonl"), &articles);
+    let texts = articles.iter().map(|article| article.1.clone());
+    let tokenizer = Tokenizer::train_bpe(texts, 300).expect("a tokenizer");
+    tokenizer.save(path("tokenizer.json")).expect("a write");
+    let sets = [
+        format!("corpus.source={}", path("corpus.jsonl").display()),
+        format!("tokenizer={{file: '{}'}}", path("tokenizer.json").display()),
+        "documents={tokens: 40, min_tokens: 40}".to_owned(),
+        "buckets={size: 10, epochs: [0, 1], trials: 1}".to_owned(),
+        "train.warmup.steps=2".to_owned(),
+        "score={suffix: [10], min_prefix: 10}".to_owned(),
+    ];
+    let mut command = axmem(&["bucket"]);
+    command.arg(smoke()).arg("--store").arg(path("store"));
+    for set in &sets {
+        command.args(["--set", set]);
+    }
+    let (code, text) = finish(&mut command);
+    assert_eq!(code, 0, "{text}");
+    let told = "60 articles are near-copies of each other, in 30 clusters of up to 2 articles";
+    assert!(text.contains(told), "{text}");
+
+    let store = path("store");
+    let pairs: Vec<NearDuplicate> = rows(&store, "tokens-v2", "near_duplicates.parquet");
+    assert_eq!(pairs.len(), 30);
+    for pair in &pairs {
+        assert!(pair.text.split_whitespace().count() <= 26, "{}", pair.text);
+        let number = pair.first.trim_matches(|c: char| !c.is_ascii_digit());
+        assert!(pair.text.contains(&format!("p{number}w")), "{pair:?}");
+    }
+    let buckets: Vec<Assignment> = rows(&store, "buckets-v2", "buckets.parquet");
+    assert_eq!(buckets.len(), 40, "20 clusters of two");
+    let mut levels: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for row in &buckets {
+        let article = row.document.trim_end_matches(['a', 'b']);
+        levels.entry(article).or_default().insert(row.epochs);
+    }
+    assert!(levels.values().all(|levels| levels.len() == 1));
+    let shared: Vec<Contamination> = rows(&store, "buckets-v2", "contamination.parquet");
+    assert_eq!(shared.len(), 20);
+    assert!(shared.iter().all(|row| row.run < 39), "no whole window");
 }
 
 #[test]

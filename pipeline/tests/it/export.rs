@@ -53,7 +53,7 @@ fn the_weights_of_a_study_are_exported_with_its_tokenizer() {
     // The last thing that `train` says is where the runs are.
     let last: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
     let run = Path::new(last["folder"].as_str().expect("a folder"));
-    let tokens = artefacts(&store, "tokens-v1").remove(0);
+    let tokens = artefacts(&store, "tokens-v2").remove(0);
     let tokenizer = json(&tokens.join("tokenizer.json"));
 
     let mut runs = vec![run.to_path_buf(), run.join("checkpoint")];

@@ -49,13 +49,14 @@ fn r03_r06_a_setting_runs_again_exactly_what_depends_on_it() {
         "report",
     ][..];
     let from_warmup = &all[6..];
-    let table: [(&str, &[&str]); 18] = [
+    let table: [(&str, &[&str]); 19] = [
         (
             "corpus.source='grammar:articles=48,sentences=14,seed=9'",
             &all,
         ),
         ("tokenizer.bpe.vocab=310", &all[1..]),
         ("documents.bos=never", &all[1..]),
+        ("documents.near_duplicates=off", &all[1..]),
         ("model.random.ffn=96", &all[3..]),
         ("buckets.size=5", from_buckets),
         ("background.held_out=9", from_buckets),

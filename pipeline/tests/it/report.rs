@@ -6,6 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use axmem::report::{self, Artefact, Inputs};
+use axmem_datasets::contamination::Contamination;
+use axmem_datasets::near_duplicates::NearDuplicate;
+use axmem_datasets::table;
 use axmem_datasets::tokenizer::Tokenizer;
 use polars::prelude::{Column, DataFrame, NamedFrom, ParquetWriter, Series};
 use serde_json::{Value, json};
@@ -525,6 +528,47 @@ fn data(tokenizer: &Tokenizer, dir: &Path) -> (PathBuf, PathBuf, PathBuf) {
     (tokens, table, exclusions)
 }
 
+/// A cluster of two near-copies and one of 22.
+fn near_duplicates(dir: &Path) -> PathBuf {
+    let pair = |cluster: &str, second: String| NearDuplicate {
+        cluster: cluster.to_owned(),
+        first: cluster.to_owned(),
+        second,
+        share: 0.625,
+        run: 40,
+        start: 3,
+        text: "the same <words> in both".to_owned(),
+    };
+    let mut rows = vec![pair("1000", "1001".to_owned())];
+    rows.extend((1..22).map(|page| pair("7", format!("page {page}"))));
+    let path = dir.join("near_duplicates.parquet");
+    table::write(&path, &rows).unwrap();
+    path
+}
+
+/// Two control documents, of which one shares its whole suffix.
+fn contamination(dir: &Path) -> PathBuf {
+    let row = |index: u32, run: u32, epochs: Option<u32>| Contamination {
+        trial: 0,
+        document: document(0, index),
+        cluster: document(0, index),
+        run,
+        start: Some(1),
+        other: Some(document(8, 0)),
+        epochs,
+    };
+    let path = dir.join("contamination.parquet");
+    table::write(
+        &path,
+        &[
+            row(0, SUFFIX as u32 - 1, None),
+            row(1, SUFFIX as u32 + 3, Some(8)),
+        ],
+    )
+    .unwrap();
+    path
+}
+
 /// Writes all tables of a made-up study into `dir`.
 pub(crate) fn inputs(shape: &Shape, dir: &Path) -> Inputs {
     inputs_with(shape, 0.5, dir)
@@ -544,6 +588,7 @@ fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
             "name": "quickstart",
             "model": {"random": {"hidden": 256}},
             "corpus": {"source": "pypi:gensim==4.4.0/articles.bz2", "sha256": "ab".repeat(32)},
+            "documents": {"near_duplicates": {"shingle": 8, "overlap": 0.5}},
             "analysis": {
                 "primary": {"time": ["warm", "after"], "suffix": SUFFIX, "exposures": "max", "contrast": "did"},
                 "level": 0.95, "margin": 0.05,
@@ -580,6 +625,8 @@ fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
         tokens: Some(tokens),
         tokenizer: Some(tokenizer_path),
         exclusions: Some(exclusions),
+        near_duplicates: Some(near_duplicates(dir)),
+        contamination: Some(contamination(dir)),
         deviations: vec!["analysis.margin was 0.1 when the buckets were sealed".to_owned()],
         seconds: 200.0,
     }
@@ -653,6 +700,21 @@ fn report_states_the_findings_with_interval_documents_and_clusters() {
         .map(|anchor| html.find(&format!("<h2 id=\"{anchor}\">")).expect(anchor))
         .collect();
     assert!(places.is_sorted(), "sections out of order");
+}
+
+#[test]
+fn near_copies_and_what_the_control_shares_are_reported() {
+    let markdown = files(&QUICKSTART)("report.md");
+    for text in [
+        "24 articles are near-copies of another, in 2 clusters of up to 22 articles",
+        "A very large cluster of near-copies:",
+        "the same &lt;words&gt; in both",
+        "the longest run that one of 2 control documents shares is 15 ids",
+        "; 1 run of 12 ids or more",
+        "The control is not clean: one control document shares a run as long as the suffix",
+    ] {
+        assert!(markdown.contains(text), "{text} is missing in {markdown}");
+    }
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn r05_output_without_a_manifest_does_not_exist() {
     let whole = tables(folder.path());
     let tokens = whole
         .keys()
-        .find(|name| name.starts_with("tokens-v1"))
+        .find(|name| name.starts_with("tokens-v2"))
         .expect("tokens");
     let path = folder.path().join(tokens);
     fs::write(&path, b"cut short").expect("a write");

@@ -4,6 +4,7 @@
 //! counts and formats; the numbers are cells of the tables.
 
 mod documents;
+mod kinship;
 mod provenance;
 mod ranks;
 mod rates;
@@ -114,6 +115,7 @@ fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
             study.levels.len()
         )));
     }
+    caveats.extend(kinship::caveat(study));
     blocks.push(Block::List(caveats));
     for deviation in &inputs.deviations {
         blocks.push(Block::Callout(

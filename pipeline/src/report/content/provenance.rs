@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::MOST_LISTED;
+use super::{MOST_LISTED, kinship};
 use crate::report::Inputs;
 use crate::report::findings;
 use crate::report::format::{NONE, count, duration, number, plural};
@@ -62,6 +62,12 @@ pub(super) fn data(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
         }
         blocks.push(Block::Table(table));
     }
+    kinship::near_copies(inputs, study, blocks);
+    kinship::contamination(study, blocks);
+    exclusions(study, blocks);
+}
+
+fn exclusions(study: &Study, blocks: &mut Vec<Block>) {
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
     for row in &study.exclusions {
         *reasons.entry(&row.reason).or_default() += 1;
@@ -78,7 +84,7 @@ pub(super) fn data(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
     }
     blocks.push(Block::Paragraph(
         format!(
-            "{} kept out of the background because a bucket, or the held-out text, has the same text or title ({}).",
+            "{} kept out of the background because a bucket, or the held-out text, has the same text or title, or much of the text ({}).",
             plural(study.exclusions.len() as u64, "document"),
             by_reason.join("; ")
         )
@@ -196,7 +202,7 @@ pub(super) fn definitions(study: &Study, blocks: &mut Vec<Block>) {
         ),
         term("Exact match", "all ids of the suffix are equal. Token accuracy is the share of suffix ids that have the largest logit under the true prefix.".to_owned()),
         term("Fragile", "the smallest gap between a target's logit and the next is below the measured numerical tolerance, so that rounding could turn the result. Hits are given with fragile documents as they fell, and with all of them counted out or in.".to_owned()),
-        term("Cluster", "the windows of one article and its duplicates; the unit of every interval.".to_owned()),
+        term("Cluster", "the windows of one article and of its duplicates and near-copies; the unit of every interval.".to_owned()),
         term("Times", "initial: the weights training started from; warm: after the warm-up on background text, before any treated document; after: at the end of training.".to_owned()),
         term("Intervals", "Wilson (score) and Clopper-Pearson (exact) for the rate of one bucket; bootstrap resamples clusters. Where all clusters of a bucket agree, resamples do not differ (no spread): the other two keep their bound, and a difference has recovered variances instead, which combine the Wilson intervals of its parts (Zou and Donner 2008) and may reach beyond 1, as a difference of two changes can.".to_owned()),
         term("Difference in differences", "the change of a treated bucket minus that of the control.".to_owned()),
