@@ -182,7 +182,7 @@ fn thirty_copies_of_one_article_are_one_cluster_and_an_alarm() {
     let mut articles: Vec<Document> = (0..30)
         .map(|copy| {
             let name = format!("copy {copy:02}");
-            article(&*name, &edited(&text, &name, 80))
+            article(&*name, &edited(&text, &name, 200))
         })
         .collect();
     articles.extend((0..30).map(|other| {
