@@ -167,6 +167,11 @@ pub fn write_atomic_with(
 
 /// The SHA-256 of a file, in lower-case hexadecimal.
 pub fn sha256_file(path: impl AsRef<Path>) -> Result<String> {
+    sha256_file_with(path, |_| ())
+}
+
+/// As [`sha256_file`]; `progress` is told of every piece that was read, in bytes.
+pub fn sha256_file_with(path: impl AsRef<Path>, progress: impl Fn(usize)) -> Result<String> {
     let path = path.as_ref();
     let mut file = open(path)?;
     let mut hasher = Sha256::new();
@@ -177,6 +182,7 @@ pub fn sha256_file(path: impl AsRef<Path>) -> Result<String> {
             return Ok(hexadecimal(&hasher.finalize()));
         }
         hasher.update(&buffer[..count]);
+        progress(count);
     }
 }
 

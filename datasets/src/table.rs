@@ -18,6 +18,7 @@
 //! | `exposures` | arm: text; trial, step: u32; rate: f64; document: text; presentation, kept_tokens: u32; kept_suffix, suffix: list u32 |
 
 mod cell;
+mod compare;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
 pub use cell::Cell;
+pub use compare::{Difference, close, differences};
 
 use crate::background::{Exclusion, PackedRow, Reason};
 use crate::bucket::Assignment;
