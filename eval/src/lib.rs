@@ -38,5 +38,6 @@ pub use probe::{Cut, Prefix, Probe};
 pub use rank_model::RankModel;
 pub use record::{ModelInfo, ScoreRow, Time};
 pub use score::{
-    BATCH_TOKENS, Score, ScoreSettings, cross_check_sample, generate, measure_tolerance, score,
+    BATCH_TOKENS, Contradiction, Score, ScoreSettings, cross_check_sample, generate,
+    measure_tolerance, score,
 };

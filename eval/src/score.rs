@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use self::position::Position;
 use self::read::{Limits, Reading, continuations, read, read_cached};
-pub use self::summary::Score;
+pub use self::summary::{Contradiction, Score};
 use crate::probe::{Cut, Prefix, Probe};
 use crate::{Error, LanguageModel, Result};
 

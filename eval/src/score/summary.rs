@@ -1,5 +1,7 @@
 //! What the passes over one document come to.
 
+use std::fmt;
+
 use super::ScoreSettings;
 use super::position::Position;
 use super::read::Reading;
@@ -161,5 +163,171 @@ impl Score {
         self.longest_run = Some(longest_run(&generated, &self.target) as u32);
         self.rouge_l = Some(rouge_l(&generated, &self.target).f1);
         self.generated = Some(generated);
+    }
+}
+
+/// A number of a score that does not follow from the ids and probabilities beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The column, with the suffix length where it is a list.
+    pub place: String,
+    /// What is in the score.
+    pub found: String,
+    /// What the rest of it says.
+    pub follows: String,
+}
+
+impl Score {
+    /// Every number that does not follow from the rest of the score, for a check of scores that were stored. The
+    /// log-probabilities of single ids are stored in f32, so their sum is compared as far as that goes.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        let mut found = Contradictions(Vec::new());
+        let ids = self.target.len();
+        let lists = [
+            self.predicted.len(),
+            self.log_probabilities.len(),
+            self.ranks.len(),
+            self.entropies.len(),
+        ];
+        if lists.iter().any(|&length| length != ids) {
+            found.push("target".to_owned(), lists, [ids; 4]);
+            return found.0;
+        }
+        for (index, &suffix) in self.suffix.iter().enumerate() {
+            let length = suffix as usize;
+            // A shorter suffix after so many ids was a pass of its own, which only its results are known of.
+            if length <= ids && (self.prefix == Prefix::All.to_string() || length == ids) {
+                self.contradict_pass(index, ids - length, &mut found);
+            }
+            let at = |name: &str| format!("{name} of suffix {suffix}");
+            let sampled = [
+                ("p_z", &self.p_z, &self.log_probability),
+                ("p_z_top_k", &self.p_z_top_k, &self.log_probability_top_k),
+            ];
+            for (name, p, log) in sampled {
+                if let (Some(&p), Some(&log)) = (p.get(index), log.get(index)) {
+                    found.compare_number(at(name), p, log.exp(), 1e-12 * p.abs());
+                }
+            }
+        }
+        if let Some(generated) = &self.generated {
+            let mut again = Self {
+                generated: None,
+                ..self.clone()
+            };
+            again.add_generated(generated.clone());
+            found.compare(
+                "generated_matched",
+                self.generated_matched,
+                again.generated_matched,
+            );
+            found.compare(
+                "generated_accuracy",
+                self.generated_accuracy,
+                again.generated_accuracy,
+            );
+            found.compare("edit_distance", self.edit_distance, again.edit_distance);
+            found.compare("longest_run", self.longest_run, again.longest_run);
+            found.compare("rouge_l", self.rouge_l, again.rouge_l);
+        }
+        found.0
+    }
+
+    /// Compares the results of the suffix at `index` with the ids from place `start` on.
+    fn contradict_pass(&self, index: usize, start: usize, found: &mut Contradictions) {
+        let at = |name: &str| format!("{name} of suffix {}", self.suffix[index]);
+        let length = self.target.len() - start;
+        let correct: Vec<bool> = (self.target[start..].iter())
+            .zip(&self.predicted[start..])
+            .map(|(target, predicted)| target == predicted)
+            .collect();
+        let first: Vec<bool> = self.ranks[start..].iter().map(|&rank| rank == 0).collect();
+        found.compare(at("ranks"), &first, &correct);
+        let matched = correct.iter().take_while(|&&correct| correct).count();
+        let right = correct.iter().filter(|&&correct| correct).count();
+        let mean = |sum: f64| Some(sum / length as f64);
+        let ranks = self.ranks[start..].iter().map(|&rank| f64::from(rank));
+        let entropies = self.entropies[start..]
+            .iter()
+            .map(|&entropy| f64::from(entropy));
+        found.compare(
+            at("exact"),
+            self.exact.get(index),
+            Some(&(matched == length)),
+        );
+        found.compare(
+            at("matched_prefix"),
+            self.matched_prefix.get(index),
+            Some(&(matched as u32)),
+        );
+        found.compare(
+            at("token_accuracy"),
+            self.token_accuracy.get(index),
+            mean(right as f64).as_ref(),
+        );
+        found.compare(
+            at("mean_rank"),
+            self.mean_rank.get(index),
+            mean(ranks.sum()).as_ref(),
+        );
+        found.compare(
+            at("mean_entropy"),
+            self.mean_entropy.get(index),
+            mean(entropies.sum()).as_ref(),
+        );
+        let logs = || {
+            self.log_probabilities[start..]
+                .iter()
+                .map(|&log| f64::from(log))
+        };
+        let size: f64 = logs().map(f64::abs).sum();
+        let log = self.log_probability.get(index).copied().unwrap_or(f64::NAN);
+        found.compare_number(
+            at("log_probability"),
+            log,
+            logs().sum(),
+            1e-6 * (1.0 + size),
+        );
+        // The margin is at least 0 where every target is the argmax, and at most 0 where one is not.
+        if let Some(&margin) = self.margin.get(index)
+            && ((matched == length && margin < 0.0) || (matched < length && margin > 0.0))
+        {
+            let sign = if matched == length {
+                "not negative"
+            } else {
+                "not positive"
+            };
+            found.push(at("margin"), margin, sign);
+        }
+    }
+}
+
+struct Contradictions(Vec<Contradiction>);
+
+impl Contradictions {
+    fn push(&mut self, place: String, found: impl fmt::Debug, follows: impl fmt::Debug) {
+        self.0.push(Contradiction {
+            place,
+            found: format!("{found:?}"),
+            follows: format!("{follows:?}"),
+        });
+    }
+
+    fn compare<T: PartialEq + fmt::Debug>(
+        &mut self,
+        place: impl Into<String>,
+        found: T,
+        follows: T,
+    ) {
+        if found != follows {
+            self.push(place.into(), found, follows);
+        }
+    }
+
+    fn compare_number(&mut self, place: String, found: f64, follows: f64, tolerance: f64) {
+        let is_same = found.total_cmp(&follows).is_eq() || (found - follows).abs() <= tolerance;
+        if !is_same {
+            self.push(place, found, follows);
+        }
     }
 }

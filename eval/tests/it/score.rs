@@ -439,3 +439,52 @@ fn bad_input_is_one_sentence_with_its_place() {
         Kind::Numerical
     );
 }
+
+/// A change that somebody makes to a stored score.
+type Edit = fn(&mut axmem_eval::Score);
+
+#[test]
+fn a_score_contradicts_itself_only_after_an_edit() {
+    let toy = Toy::reciting(9, &[&[5, 1, 7, 8, 3, 6]]);
+    let probes = [
+        probe("whole", [5, 1, 7, 8, 3, 6]),
+        probe("other", [5, 1, 7, 8, 2, 6]),
+    ];
+    let settings = ScoreSettings {
+        generate: true,
+        ..settings(&[2, 4])
+    };
+    let scores = score(&toy, &probes, &settings).unwrap();
+    for score in &scores {
+        assert_eq!(score.contradictions(), []);
+    }
+    let edits: [(&str, Edit); 8] = [
+        ("exact of suffix 2", |score| score.exact[0] ^= true),
+        ("matched_prefix of suffix 4", |score| {
+            score.matched_prefix[1] -= 1;
+        }),
+        ("ranks of suffix 4", |score| score.predicted[0] += 1),
+        ("p_z of suffix 2", |score| score.p_z[0] *= 0.9),
+        ("log_probability of suffix 4", |score| {
+            score.log_probability[1] -= 0.01;
+        }),
+        ("mean_entropy of suffix 2", |score| {
+            score.mean_entropy[0] += 1e-9;
+        }),
+        ("generated_matched", |score| {
+            score.generated_matched = Some(0);
+        }),
+        ("target", |score| score.ranks.truncate(3)),
+    ];
+    for score in &scores {
+        for (place, edit) in &edits {
+            let mut edited = score.clone();
+            edit(&mut edited);
+            let found = edited.contradictions();
+            assert!(
+                found.iter().any(|one| one.place == *place),
+                "{place}: {found:?}"
+            );
+        }
+    }
+}
