@@ -22,6 +22,7 @@ pub mod experiment;
 pub mod export;
 pub mod plan;
 pub mod ranks;
+pub mod record;
 pub mod report;
 pub mod run;
 pub mod scoring;

@@ -28,7 +28,8 @@ use serde_json::Value;
 use crate::digest::digest;
 use crate::exit::Failure;
 
-const MANIFEST: &str = "manifest.json";
+/// The record of an artefact, written last.
+pub const MANIFEST: &str = "manifest.json";
 const STAT: &str = "stat.json";
 /// Folder inside an artefact for work in progress; never part of the artefact.
 pub const PARTIAL: &str = "partial";
@@ -300,6 +301,35 @@ impl Store {
         Ok(())
     }
 
+    /// The manifest of an artefact, if it is there; no file is looked at.
+    ///
+    /// # Errors
+    /// A manifest that can't be read (exit code 3).
+    pub fn manifest(&self, folder: &Path) -> Result<Option<Manifest>> {
+        read_manifest(folder)
+    }
+
+    /// The data files of an artefact as they are on disk, by path inside the folder.
+    pub fn listed(&self, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+        let paths = walk(folder)?.into_iter();
+        Ok(paths.map(|path| (name_in(folder, &path), path)).collect())
+    }
+
+    /// The folders in which artefacts of a stage are, made by any version of it.
+    pub fn artefacts(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for stage in files::list(&self.root)? {
+            let name = stage.file_name().unwrap_or_default().to_string_lossy();
+            let is_stage = name.rsplit_once("-v").is_some_and(|(_, version)| {
+                !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
+            });
+            if is_stage && stage.is_dir() {
+                found.extend(files::list(&stage)?);
+            }
+        }
+        Ok(found)
+    }
+
     /// Prepares the folder of an artefact that is about to be made: what an earlier attempt left
     /// is removed, save its work in progress.
     pub fn begin(&self, folder: &Path) -> Result<()> {
@@ -322,11 +352,7 @@ impl Store {
     pub fn finish(&self, folder: &Path, mut manifest: Manifest) -> Result<Manifest> {
         manifest.files = BTreeMap::new();
         for path in walk(folder)? {
-            let name = path
-                .strip_prefix(folder)
-                .unwrap_or(&path)
-                .display()
-                .to_string();
+            let name = name_in(folder, &path);
             let record = FileRecord {
                 bytes: files::size(&path)?,
                 sha256: files::sha256_file(&path)?,
@@ -423,6 +449,12 @@ fn damaged(path: &Path, what: &str) -> anyhow::Error {
         path.display(),
         folder.display()
     ))
+}
+
+/// The name of a file in a manifest.
+fn name_in(folder: &Path, path: &Path) -> String {
+    let name = path.strip_prefix(folder).unwrap_or(path);
+    name.display().to_string()
 }
 
 /// All files of an artefact, sorted.

@@ -209,7 +209,7 @@ fn ahead<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> 
 }
 
 /// The layout of the ranks with nothing left open, but for `auto` before the launcher is asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// Whether the launcher decides on the size of Z.
     pub auto: bool,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use axmem_datasets::source::{ModelSource, Source};
 use axmem_trainer::{ModelConfig, Recompute};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::file::{
     Analysis, Arm, Buckets, Checkpoint, Compensate, Documents, Dtype, Goldfish, Optimizer,
@@ -13,7 +13,7 @@ use super::file::{
 use super::grid::Layout;
 
 /// A resolved experiment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// Name of the study.
     pub name: String,
@@ -47,7 +47,7 @@ pub struct Experiment {
 }
 
 /// One model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// Label in tables.
     pub name: String,
@@ -61,7 +61,7 @@ pub struct Model {
 }
 
 /// Where initial weights come from.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weights {
     /// Random numbers, one set for each trial.
@@ -71,7 +71,7 @@ pub enum Weights {
 }
 
 /// A published model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PublishedModel {
     /// The source with its commit, as [`ModelSource`] spells it.
     pub source: String,
@@ -98,7 +98,7 @@ impl PublishedModel {
 }
 
 /// Where the tokenizer comes from.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenizerChoice {
     /// Trained on the background.
@@ -118,7 +118,7 @@ pub enum TokenizerChoice {
 }
 
 /// A source of text.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Text {
     /// As typed.
     pub source: String,
@@ -133,7 +133,7 @@ pub struct Text {
 }
 
 /// Background and held-out text.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Background {
     /// Its source; `None` is the rest of the corpus.
     #[serde(flatten)]
@@ -145,7 +145,7 @@ pub struct Background {
 }
 
 /// Training.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Train {
     /// The losses.
     pub arms: Vec<Arm>,
@@ -172,7 +172,7 @@ pub struct Train {
 }
 
 /// Probes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Lengths of suffix, ascending.
     pub suffix: Vec<usize>,

@@ -100,6 +100,20 @@ pub struct Inputs {
 /// A table that is missing, unreadable or lacks a column, and a folder that can't be written; each
 /// names the path.
 pub fn write(inputs: &Inputs, out_dir: &Path) -> Result<()> {
+    let rendered = render(inputs)?;
+    axmem_datasets::files::create_dir_all(out_dir)?;
+    for (name, text) in &rendered {
+        axmem_datasets::files::write_atomic(out_dir.join(name), text.as_bytes())
+            .with_context(|| format!("cannot write the report of {}", inputs.name))?;
+    }
+    Ok(())
+}
+
+/// The files that [`write()`] writes, by name, with their content.
+///
+/// # Errors
+/// A table that is missing, unreadable or lacks a column; it names the path.
+pub fn render(inputs: &Inputs) -> Result<Vec<(&'static str, String)>> {
     let study = study::Study::read(inputs)?;
     let memorisation = figure::memorisation(&study)?;
     let training = figure::training(&study)?;
@@ -108,16 +122,12 @@ pub fn write(inputs: &Inputs, out_dir: &Path) -> Result<()> {
         (content::MEMORISATION, memorisation.as_str()),
         (content::TRAINING, training.as_str()),
     ];
-
-    axmem_datasets::files::create_dir_all(out_dir)?;
-    let put = |name: &str, text: &str| {
-        axmem_datasets::files::write_atomic(out_dir.join(name), text.as_bytes())
-            .with_context(|| format!("cannot write the report of {}", inputs.name))
-    };
-    for (name, svg) in &figures {
-        put(name, svg)?;
-    }
-    put("report.html", &html::render(&page, &figures))?;
-    put("report.md", &markdown::render(&page))?;
-    put("summary.json", &summary::render(inputs, &study)?)
+    let html = html::render(&page, &figures);
+    Ok(vec![
+        ("report.html", html),
+        ("report.md", markdown::render(&page)),
+        ("summary.json", summary::render(inputs, &study)?),
+        (content::MEMORISATION, memorisation),
+        (content::TRAINING, training),
+    ])
 }

@@ -1,13 +1,17 @@
 //! `estimate`: all scores of the study in one table, the exposure ledger, and what they say.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::exposure::{self, Exposure};
 use axmem_datasets::schedule::Slot;
 use axmem_datasets::table;
 use axmem_datasets::tokenizer::Tokenizer;
-use axmem_eval::estimate::{self, Analysis, ContrastKind, Primary, Question};
+use axmem_eval::estimate::{
+    self, Analysis, Contrast as ContrastRow, ContrastKind, Estimate, Overlap, Primary, Question,
+    Threshold, Transition,
+};
 use axmem_eval::{ModelInfo, ScoreRow};
 
 use super::score::eval_time;
@@ -18,34 +22,80 @@ use crate::plan::{self, Stage};
 /// Power of the smallest detectable effect.
 pub(super) const POWER: f64 = 0.8;
 
+/// File of each table, in the artefact of this stage.
+pub(crate) const EXPOSURES: &str = "exposures.parquet";
+pub(crate) const SCORES: &str = "scores.parquet";
+pub(crate) const ESTIMATES: &str = "estimates.parquet";
+pub(crate) const CONTRASTS: &str = "contrasts.parquet";
+pub(crate) const OVERLAP: &str = "overlap.parquet";
+pub(crate) const TRANSITIONS: &str = "transitions.parquet";
+pub(crate) const THRESHOLDS: &str = "thresholds.parquet";
+
+/// All that the stage finds out.
+pub(crate) struct Tables {
+    pub(crate) exposures: Vec<Exposure>,
+    pub(crate) scores: Vec<ScoreRow>,
+    pub(crate) estimates: Vec<Estimate>,
+    pub(crate) contrasts: Vec<ContrastRow>,
+    pub(crate) overlap: Vec<Overlap>,
+    pub(crate) transitions: Vec<Transition>,
+    /// Of a ladder.
+    pub(crate) thresholds: Option<Vec<Threshold>>,
+}
+
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
-    let rows = scores(context)?;
-    let ledger = ledger(context)?;
-    let analysis = analysis(context)?;
-    let models = models(context)?;
+    Tables::compute(context)?.write(context.folder)
+}
 
-    let estimates = estimate::estimates(&rows, &models, Some(&ledger), &analysis)?;
-    let contrasts = estimate::contrasts(&rows, &analysis)?;
-    let overlap = estimate::overlap(&rows)?;
-    let transitions = estimate::transitions(&rows)?;
-
-    if let Some(asked) = &context.experiment.analysis.threshold {
-        let question = Question {
-            rate: asked.rate,
-            exposures: asked.exposures,
-        };
-        let thresholds = estimate::thresholds(&rows, &models, question, &analysis)?;
-        table::write(context.folder.join("thresholds.parquet"), &thresholds)?;
+impl Tables {
+    /// The tables from the scores, schedules and token ids that the stage is given.
+    pub(crate) fn compute(context: &Context<'_>) -> Result<Self> {
+        let scores = scores(context)?;
+        let exposures = ledger(context)?;
+        let analysis = analysis(context)?;
+        let models = models(context)?;
+        Ok(Self {
+            estimates: estimate::estimates(&scores, &models, Some(&exposures), &analysis)?,
+            contrasts: estimate::contrasts(&scores, &analysis)?,
+            overlap: estimate::overlap(&scores)?,
+            transitions: estimate::transitions(&scores)?,
+            thresholds: thresholds(context, &scores, &models, &analysis)?,
+            exposures,
+            scores,
+        })
     }
-    table::write(context.folder.join("exposures.parquet"), &ledger)?;
-    table::write(context.folder.join("scores.parquet"), &rows)?;
-    table::write(context.folder.join("estimates.parquet"), &estimates)?;
-    table::write(context.folder.join("contrasts.parquet"), &contrasts)?;
-    table::write(context.folder.join("overlap.parquet"), &overlap)?;
-    Ok(table::write(
-        context.folder.join("transitions.parquet"),
-        &transitions,
-    )?)
+
+    /// Writes each under its name.
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        table::write(folder.join(EXPOSURES), &self.exposures)?;
+        table::write(folder.join(SCORES), &self.scores)?;
+        table::write(folder.join(ESTIMATES), &self.estimates)?;
+        table::write(folder.join(CONTRASTS), &self.contrasts)?;
+        table::write(folder.join(OVERLAP), &self.overlap)?;
+        table::write(folder.join(TRANSITIONS), &self.transitions)?;
+        if let Some(thresholds) = &self.thresholds {
+            table::write(folder.join(THRESHOLDS), thresholds)?;
+        }
+        Ok(())
+    }
+}
+
+/// The answers of a ladder.
+fn thresholds(
+    context: &Context<'_>,
+    scores: &[ScoreRow],
+    models: &[ModelInfo],
+    analysis: &Analysis,
+) -> Result<Option<Vec<Threshold>>> {
+    let Some(asked) = &context.experiment.analysis.threshold else {
+        return Ok(None);
+    };
+    let question = Question {
+        rate: asked.rate,
+        exposures: asked.exposures,
+    };
+    let found = estimate::thresholds(scores, models, question, analysis)?;
+    Ok(Some(found))
 }
 
 /// All scores; those that arms share are repeated for each.

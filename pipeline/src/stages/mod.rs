@@ -6,9 +6,9 @@
 mod buckets;
 mod corpus;
 pub(crate) mod engine;
-mod estimate;
+pub(crate) mod estimate;
 mod grid;
-mod report;
+pub(crate) mod report;
 mod score;
 mod tokens;
 mod train;
@@ -49,7 +49,7 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// The folder of an artefact of the plan.
-    fn artefact(&self, index: usize) -> PathBuf {
+    pub(crate) fn artefact(&self, index: usize) -> PathBuf {
         run::folder(self.store, &self.plan.nodes[index])
     }
 

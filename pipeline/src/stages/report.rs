@@ -1,19 +1,46 @@
 //! `report`: hands the tables of the study to the report writer.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::Context;
-use super::estimate::POWER;
+use super::estimate::{self, POWER};
 use crate::certify;
-use crate::experiment::Arm;
+use crate::experiment::{Arm, Experiment};
 use crate::plan::Stage;
+use crate::record::Record;
 use crate::report::{self, Artefact, Inputs};
 use crate::store::Manifest;
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
-    let experiment = context.experiment;
+    let mut manifests = BTreeMap::new();
+    for (index, node) in context.plan.nodes.iter().enumerate() {
+        if node.stage != Stage::Report {
+            manifests.insert(index, manifest(context, index)?);
+        }
+    }
     let estimate = context.input(Stage::Estimate);
+    let inputs = inputs(context, &manifests, &estimate, env!("AXMEM_VERSION"))?;
+    report::write(&inputs, context.folder)?;
+    Record::new(context)?.write(context.folder)
+}
+
+/// What the report of a study is made from: its artefacts with their manifests, and the folder of the tables of the stage
+/// `estimate`, which `verify` has computed again. `version` is that of the program which made the report.
+pub(crate) fn inputs(
+    context: &Context<'_>,
+    manifests: &BTreeMap<usize, Manifest>,
+    estimate: &Path,
+    version: &str,
+) -> Result<Inputs> {
+    let experiment = context.experiment;
+    let of = |index: usize| {
+        let found = manifests.get(&index);
+        found.with_context(|| format!("{} is not complete", context.artefact(index).display()))
+    };
     let tables = |stages: &[Stage], name: &str| {
         let nodes = context.plan.nodes.iter().enumerate();
         nodes
@@ -28,16 +55,18 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             continue;
         }
         let dir = context.artefact(index);
-        seconds += manifest(context, index)?.seconds;
+        seconds += of(index)?.seconds;
         artefacts.push(Artefact {
             stage: node.to_string(),
             key: node.key.clone(),
             dir,
         });
     }
-    let inputs = Inputs {
+    let buckets = context.plan.input(context.node, Stage::Buckets);
+    let sealed = &of(buckets.context("a report has buckets")?)?.sealed;
+    Ok(Inputs {
         name: experiment.name.clone(),
-        version: env!("AXMEM_VERSION").to_owned(),
+        version: version.to_owned(),
         experiment: serde_json::to_value(experiment).context("the resolved experiment")?,
         reference: experiment
             .train
@@ -54,16 +83,16 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             .collect(),
         power: POWER,
         artefacts,
-        estimates: estimate.join("estimates.parquet"),
-        contrasts: estimate.join("contrasts.parquet"),
-        overlap: estimate.join("overlap.parquet"),
-        transitions: estimate.join("transitions.parquet"),
+        estimates: estimate.join(estimate::ESTIMATES),
+        contrasts: estimate.join(estimate::CONTRASTS),
+        overlap: estimate.join(estimate::OVERLAP),
+        transitions: estimate.join(estimate::TRANSITIONS),
         thresholds: experiment
             .analysis
             .threshold
             .is_some()
-            .then(|| estimate.join("thresholds.parquet")),
-        scores: vec![estimate.join("scores.parquet")],
+            .then(|| estimate.join(estimate::THRESHOLDS)),
+        scores: vec![estimate.join(estimate::SCORES)],
         steps: tables(&[Stage::Warmup, Stage::Train], "steps.parquet"),
         timings: tables(&[Stage::Warmup, Stage::Train], "timings.parquet"),
         certificate: experiment
@@ -71,17 +100,16 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             .is_some()
             .then(|| certify::path(context.store, experiment)),
         validation: tables(&[Stage::Score], "validation.parquet"),
-        exposures: vec![estimate.join("exposures.parquet")],
+        exposures: vec![estimate.join(estimate::EXPOSURES)],
         documents: Some(context.input(Stage::Corpus).join("documents.parquet")),
         tokens: Some(context.input(Stage::Tokens).join("tokens.parquet")),
         tokenizer: Some(context.input(Stage::Tokens).join("tokenizer.json")),
         exclusions: Some(context.input(Stage::Buckets).join("exclusions.parquet")),
         near_duplicates: Some(context.input(Stage::Tokens).join("near_duplicates.parquet")),
         contamination: Some(context.input(Stage::Buckets).join("contamination.parquet")),
-        deviations: deviations(context)?,
+        deviations: deviations(sealed, experiment)?,
         seconds,
-    };
-    report::write(&inputs, context.folder)
+    })
 }
 
 fn manifest(context: &Context<'_>, index: usize) -> Result<Manifest> {
@@ -91,10 +119,8 @@ fn manifest(context: &Context<'_>, index: usize) -> Result<Manifest> {
 }
 
 /// Where the analysis is another than the one sealed with the buckets.
-fn deviations(context: &Context<'_>) -> Result<Vec<String>> {
-    let buckets = context.plan.input(context.node, Stage::Buckets);
-    let sealed = manifest(context, buckets.context("a report has buckets")?)?.sealed;
-    let now = serde_json::to_value(&context.experiment.analysis).context("the analysis")?;
+fn deviations(sealed: &Value, experiment: &Experiment) -> Result<Vec<String>> {
+    let now = serde_json::to_value(&experiment.analysis).context("the analysis")?;
     let mut found = Vec::new();
     differences("analysis", &sealed["analysis"], &now, &mut found);
     Ok(found)

@@ -196,7 +196,7 @@ impl Default for PrimaryFile {
 }
 
 /// The primary comparison with nothing left open.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Primary {
     /// From when to when.
     pub time: (Time, Time),
@@ -211,7 +211,7 @@ pub struct Primary {
 }
 
 /// The analysis with nothing left open.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// The primary comparison.
     pub primary: Primary,
