@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use axmem_datasets::tokenizer::Tokenizer;
 use axmem_eval::estimate::{
     Analysis, Contrast, ContrastKind, Measure, Overlap, Primary, contrasts, estimates, overlap,
 };
@@ -30,10 +29,11 @@ pub(super) struct Estimated {
 }
 
 impl Estimated {
+    /// Estimates all there is; `tokenizer` is the hash of the tokenizer.
     pub(super) fn new(
         rows: &[ScoreRow],
         model: &ModelFacts,
-        tokenizer: &Tokenizer,
+        tokenizer: &str,
         seed: u64,
     ) -> Result<Self> {
         let has_control = rows.iter().any(|row| row.epochs == 0);
@@ -63,7 +63,7 @@ impl Estimated {
             model: model.name.clone(),
             parameters: model.parameters,
             family: "llama".to_owned(),
-            tokenizer: tokenizer.hash()[..12].to_owned(),
+            tokenizer: tokenizer.chars().take(12).collect(),
             dtype: "f32".to_owned(),
         };
         let rates = estimates(rows, &[info], None, &analysis)?

@@ -1,7 +1,7 @@
 //! What an audit found, ready to be shown: numbers and texts, nothing that is still to be computed.
 
 use axmem_eval::estimate::{Contrast, Estimate, Overlap};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The whole of an audit.
 #[derive(Debug, Serialize)]
@@ -49,7 +49,7 @@ pub struct Findings {
 }
 
 /// A model.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelFacts {
     /// Label.
     pub name: String,
@@ -73,7 +73,7 @@ pub struct ModelFacts {
 }
 
 /// The tokenizer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenizerFacts {
     /// Where it is from.
     pub source: String,
@@ -86,7 +86,7 @@ pub struct TokenizerFacts {
 }
 
 /// A set of documents.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TextFacts {
     /// The file or folder.
     pub path: String,
@@ -107,7 +107,7 @@ pub struct TextFacts {
 }
 
 /// Settings of the measurement.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// Suffix lengths S.
     pub suffix: Vec<usize>,

@@ -62,20 +62,23 @@ fn hold(partial: &Path) -> Result<File> {
 
 /// The record of a finished audit.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Manifest {
+pub(crate) struct Manifest {
     key: String,
-    program: String,
+    /// Version of the program.
+    pub(crate) program: String,
     host: String,
-    seconds: f64,
+    /// Wall-clock seconds of scoring.
+    pub(crate) seconds: f64,
     peak_memory_bytes: u64,
     /// The sentence of the rate that is above `--fail-above`, if one is.
-    pub(super) exceeded: Option<String>,
+    pub(crate) exceeded: Option<String>,
     /// SHA-256 of every file that was written.
-    files: BTreeMap<String, String>,
+    pub(crate) files: BTreeMap<String, String>,
 }
 
 impl Manifest {
-    pub(super) fn read(out: &Path) -> Result<Option<Self>> {
+    /// The record in a folder, if there is one.
+    pub(crate) fn read(out: &Path) -> Result<Option<Self>> {
         let path = out.join(MANIFEST);
         if !path.exists() {
             return Ok(None);

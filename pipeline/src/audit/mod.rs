@@ -8,6 +8,7 @@
 //! An audit is one folder. Its key is the hash of everything that a number depends on: a second audit of the same things
 //! does nothing, and one that was interrupted goes on after the last documents that were scored.
 
+mod again;
 mod analysis;
 pub mod findings;
 mod folder;
@@ -26,9 +27,10 @@ use axmem_eval::{self as eval, Prefix, RankModel, ScoreRow, ScoreSettings, Time}
 use axmem_trainer::Grid;
 use serde_json::json;
 
+pub(crate) use self::again::Again;
 use self::analysis::Estimated;
 use self::findings::{Findings, ModelFacts, Settings, TokenizerFacts};
-use self::folder::Manifest;
+pub(crate) use self::folder::Manifest;
 pub(crate) use self::subject::Subject;
 use self::texts::Sets;
 use crate::digest::digest;
@@ -347,7 +349,12 @@ impl<'a> Audit<'a> {
             }));
             before = Some(baseline.facts);
         }
-        let estimated = Estimated::new(&rows, &model.facts, &self.tokenizer, self.request.seed)?;
+        let estimated = Estimated::new(
+            &rows,
+            &model.facts,
+            self.tokenizer.hash(),
+            self.request.seed,
+        )?;
         let findings = Findings {
             version: env!("AXMEM_VERSION").to_owned(),
             command: self.request.command.clone(),
@@ -395,9 +402,7 @@ impl<'a> Audit<'a> {
         };
         table::write(out.join(SCORES), &rows)?;
         report::write(&findings, out)?;
-        let summary = report::summary(&findings);
-        let text = serde_json::to_string_pretty(&summary).context("the summary")?;
-        files::write_atomic(out.join(SUMMARY), text.as_bytes())?;
+        files::write_atomic(out.join(SUMMARY), summary_text(&findings)?.as_bytes())?;
         let exceeded = report::verdict(&findings)
             .filter(|verdict| !verdict.passed)
             .map(|verdict| verdict.sentence());
@@ -423,6 +428,11 @@ impl<'a> Audit<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// The content of `summary.json`.
+fn summary_text(findings: &Findings) -> Result<String> {
+    serde_json::to_string_pretty(&report::summary(findings)).context("the summary")
 }
 
 /// The tokenizer that both models have.

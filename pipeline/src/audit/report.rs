@@ -38,22 +38,26 @@ const DOCUMENTS_BUCKET: &str = "1";
 /// # Errors
 /// A folder that can't be written; the error names the path.
 pub(super) fn write(findings: &Findings, out: &Path) -> Result<()> {
+    let rendered = render(findings)?;
+    axmem_datasets::files::create_dir_all(out)?;
+    for (name, text) in &rendered {
+        axmem_datasets::files::write_atomic(out.join(name), text.as_bytes())
+            .with_context(|| format!("cannot write the report of {}", findings.model.name))?;
+    }
+    Ok(())
+}
+
+/// The files that [`write()`] writes, by name, with their content.
+pub(super) fn render(findings: &Findings) -> Result<Vec<(&'static str, String)>> {
     let drawn = figures::draw(findings)?;
     let figures: Vec<(&str, &str)> = drawn
         .iter()
         .map(|figure| (figure.file, figure.svg.as_str()))
         .collect();
-    let page = html::render(&page(findings, &drawn), &figures);
-
-    axmem_datasets::files::create_dir_all(out)?;
-    let put = |name: &str, text: &str| {
-        axmem_datasets::files::write_atomic(out.join(name), text.as_bytes())
-            .with_context(|| format!("cannot write the report of {}", findings.model.name))
-    };
-    for (name, svg) in &figures {
-        put(name, svg)?;
-    }
-    put("report.html", &page)
+    let html = html::render(&page(findings, &drawn), &figures);
+    let mut rendered = vec![("report.html", html)];
+    rendered.extend(drawn.into_iter().map(|figure| (figure.file, figure.svg)));
+    Ok(rendered)
 }
 
 fn page(findings: &Findings, drawn: &[figures::Figure]) -> Page {
