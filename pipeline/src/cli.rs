@@ -19,6 +19,7 @@ use crate::plan::Stage;
 use crate::ranks::{self, Ranks};
 use crate::run::{self, Request};
 use crate::store::Store;
+use crate::verify;
 
 /// Find out when language models memorise their training text, and stop it
 #[derive(Debug, Parser)]
@@ -67,6 +68,16 @@ RUN is an artefact of the stages weights, warmup or train (`axmem train FILE` pr
 each arm and trial), or a checkpoint. DIR is new or empty, and gets config.json, the weights, and
 the tokenizer of the study if it is still in the store.";
 
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  axmem verify runs/quickstart
+  axmem verify audit --json
+
+DIR is the folder of a study's report in its store, or of an audit. Every file of the artefacts that
+it rests on is hashed, and all rates, intervals, tests and figures are made again from the scores,
+without a model. Every difference is listed with its file, place and both values, and ends with exit
+code 3.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a whole study: fetch, bucket, score, train, score again, report
@@ -108,6 +119,16 @@ enum Command {
     /// Find out which of a set of documents a checkpoint reproduces
     #[command(after_help = audit::EXAMPLES)]
     Audit(Box<audit::Audit>),
+    /// Find out whether results are what their records give
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify {
+        /// Folder of a study's report, or of an audit
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Print events as JSON, one a line, instead of progress
+        #[arg(long)]
+        json: bool,
+    },
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(Bench),
@@ -191,7 +212,11 @@ impl Command {
     fn on_ranks(&self) -> bool {
         match self {
             Self::Run { dry_run, .. } => !dry_run,
-            Self::Plan(_) | Self::Bench(_) | Self::Export(_) | Self::Completions { .. } => false,
+            Self::Plan(_)
+            | Self::Verify { .. }
+            | Self::Bench(_)
+            | Self::Export(_)
+            | Self::Completions { .. } => false,
             _ => true,
         }
     }
@@ -340,6 +365,7 @@ pub fn run() -> Result<()> {
         Command::Estimate(study) => study.run(Stage::Estimate),
         Command::Certify { study, steps } => study.certify(steps),
         Command::Audit(audit) => audit.run(),
+        Command::Verify { folder, json } => verify::run(&folder, &Events::new(Style::choose(json))),
         Command::Bench(Bench::Decode(bench)) => bench.run(),
         Command::Export(export) => export.run(),
         Command::Completions { shell } => {

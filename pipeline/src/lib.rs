@@ -28,4 +28,5 @@ pub mod run;
 pub mod scoring;
 pub mod stages;
 pub mod store;
+pub mod verify;
 pub mod weights;

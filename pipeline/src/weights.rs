@@ -124,6 +124,12 @@ impl Reference {
         }
     }
 
+    /// Path, size and, where it was known, hash of every file.
+    pub fn hashed(&self) -> impl Iterator<Item = (&Path, u64, Option<&str>)> {
+        let files = self.files.iter();
+        files.map(|file| (file.path.as_path(), file.bytes, file.sha256.as_deref()))
+    }
+
     /// The path, if no file has changed since.
     fn check(&self, artefact: &Path) -> Result<&Path> {
         for file in &self.files {

@@ -12,3 +12,4 @@ mod run;
 mod sources;
 mod support;
 mod tables;
+mod verify;

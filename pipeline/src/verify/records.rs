@@ -1,0 +1,91 @@
+//! The scores themselves: whether each follows from its own ids and probabilities, and is about the document it names.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::Result;
+use axmem_datasets::bucket::Assignment;
+use axmem_datasets::eligibility::TokenDocument;
+use axmem_datasets::table;
+use axmem_eval::ScoreRow;
+
+use super::compare::Change;
+use super::problem::Problems;
+
+/// Looks for contradictions inside the scores of a file.
+pub(super) fn contradictions(path: &Path, rows: &[ScoreRow], problems: &mut Problems<'_>) {
+    for (index, row) in rows.iter().enumerate() {
+        for contradiction in row.score.contradictions() {
+            let place = format!("{}, {}", name(index, row), contradiction.place);
+            let (found, follows) = (contradiction.found, contradiction.follows);
+            problems.tell_change(path, &Change::computed(place, Some(found), Some(follows)));
+        }
+    }
+}
+
+/// What a study knows of the documents that were scored.
+pub(super) struct Documents {
+    ids: HashMap<String, Vec<u32>>,
+    /// Cluster and level by trial and document.
+    levels: HashMap<(u32, String), (String, u32)>,
+}
+
+impl Documents {
+    /// Reads the tables `tokens` and `buckets`.
+    pub(super) fn read(tokens: &Path, buckets: &Path) -> Result<Self> {
+        let rows: Vec<TokenDocument> = table::read(tokens)?;
+        let assignments: Vec<Assignment> = table::read(buckets)?;
+        Ok(Self {
+            ids: rows
+                .into_iter()
+                .map(|row| (row.document, row.ids))
+                .collect(),
+            levels: assignments
+                .into_iter()
+                .map(|row| ((row.trial, row.document), (row.cluster, row.epochs)))
+                .collect(),
+        })
+    }
+
+    /// Compares the scores of a file with the documents that they name.
+    pub(super) fn compare(&self, path: &Path, rows: &[ScoreRow], problems: &mut Problems<'_>) {
+        for (index, row) in rows.iter().enumerate() {
+            let mut field = |field: &str, found: String, expected: String| {
+                if found != expected {
+                    let place = format!("{}, {field}", name(index, row));
+                    problems.tell_change(path, &Change::recorded(place, found, expected));
+                }
+            };
+            let score = &row.score;
+            let Some((cluster, epochs)) = self.levels.get(&(row.trial, score.document.clone()))
+            else {
+                field(
+                    "document",
+                    score.document.clone(),
+                    "in no bucket".to_owned(),
+                );
+                continue;
+            };
+            field("cluster", score.cluster.clone(), cluster.clone());
+            field("epochs", row.epochs.to_string(), epochs.to_string());
+            let ids = self.ids.get(&score.document).map_or(&[][..], Vec::as_slice);
+            let suffix = &ids[ids.len().saturating_sub(score.target.len())..];
+            field(
+                "target",
+                format!("{:?}", score.target),
+                format!("{suffix:?}"),
+            );
+        }
+    }
+}
+
+fn name(index: usize, row: &ScoreRow) -> String {
+    let score = &row.score;
+    format!(
+        "row {} (trial {}, {}, prefix {})",
+        index + 1,
+        row.trial,
+        score.document,
+        score.prefix
+    )
+}
