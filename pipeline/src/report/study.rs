@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use axmem_eval::estimate::Threshold;
 use axmem_datasets::contamination::Contamination;
 use axmem_datasets::near_duplicates::NearDuplicate;
 use axmem_datasets::table::{self, Record};
+use axmem_eval::estimate::Threshold;
 use serde_json::Value;
 
 use super::Inputs;

@@ -326,7 +326,8 @@ impl Study<'_> {
             "model", "arm", "trial", "bucket", "document", "suffix", "prefix", "from", "to",
         ];
         let of_scores = ["model", "arm", "trial", "time", "document", "prefix"];
-        let of_exposures = ["arm", "trial", "step", "document", "presentation"];
+        let of_thresholds = ["arm", "suffix", "prefix", "family"];
+        let of_exposures = ["model", "arm", "trial", "step", "document", "presentation"];
         compare(
             &folder.join(estimate::SCORES),
             &tables.scores,
@@ -363,6 +364,14 @@ impl Study<'_> {
             &of_changes,
             problems,
         )?;
+        if let Some(thresholds) = &tables.thresholds {
+            compare(
+                &folder.join(estimate::THRESHOLDS),
+                thresholds,
+                &of_thresholds,
+                problems,
+            )?;
+        }
         Ok(true)
     }
 
