@@ -230,7 +230,7 @@ fn a_clean_study_is_verified_and_one_flipped_byte_in_any_file_is_found() {
 #[test]
 fn an_edited_rate_is_found_though_every_hash_was_fixed() {
     let study = Study::run();
-    let estimate = study.artefact("estimate-v2");
+    let estimate = study.artefact("estimate-v3");
     let estimates = estimate.join("estimates.parquet");
     let mut recorded = 0.0;
     edit(&estimates, |rows: &mut Vec<Estimate>| {
@@ -323,7 +323,7 @@ fn a_missing_file_an_unknown_one_and_another_version_are_named() {
     let study = Study::run();
     let schedule = study.artefact("train-v1").join("schedule.parquet");
     let validation = study.artefact("score-v2").join("validation.parquet");
-    let more = study.artefact("buckets-v1").join("more.parquet");
+    let more = study.artefact("buckets-v2").join("more.parquet");
     fs::remove_file(&schedule).expect("a removal");
     fs::remove_file(&validation).expect("a removal");
     fs::write(&more, "more").expect("a write");
@@ -342,7 +342,7 @@ fn a_missing_file_an_unknown_one_and_another_version_are_named() {
 
     // A manifest that was made again has other seconds.
     let study = Study::run();
-    let manifest = study.artefact("tokens-v1").join("manifest.json");
+    let manifest = study.artefact("tokens-v2").join("manifest.json");
     change_json(&manifest, |manifest| manifest["host"] = json!("elsewhere"));
     let said = verify(&study.results());
     assert!(
