@@ -24,9 +24,12 @@ pub(super) fn models(files: Vec<ModelFile>, rate: &Rate) -> Resolved<Vec<Model>>
     let is_ladder = files.len() > 1;
     let mut models: Vec<Model> = Vec::new();
     for (index, file) in files.into_iter().enumerate() {
-        let model = model(file, rate).map_err(|refusal| match is_ladder {
-            true => refusal.of_model(index),
-            false => refusal,
+        let model = model(file, rate).map_err(|refusal| {
+            if is_ladder {
+                refusal.of_model(index)
+            } else {
+                refusal
+            }
         })?;
         if models.iter().any(|other| other.name == model.name) {
             return refuse(
