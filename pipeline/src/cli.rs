@@ -15,8 +15,10 @@ use crate::certify;
 use crate::events::{self, Events, Style};
 use crate::experiment::{self, Experiment};
 use crate::export::{self, Dtype, Layout};
+use crate::only::Only;
 use crate::plan::Stage;
 use crate::ranks::{self, Ranks};
+use crate::rates;
 use crate::run::{self, Request};
 use crate::store::Store;
 use crate::verify;
@@ -40,9 +42,19 @@ Examples:
   axmem run experiments/quickstart.yaml --set seed=1 --store /scratch/runs
   axmem run experiments/quickstart.yaml --set train.rate.peak=1e-3 --set buckets.size=12
   axmem run experiments/70b.yaml --dry-run
+  axmem run experiments/ladder-cpu.yaml --only model=large,trial=0
 
 A run that was interrupted goes on where it was; a second run does nothing but print where the
 report is. A changed setting repeats exactly what depends on it.";
+
+const RATES_EXAMPLES: &str = "\
+Example:
+  axmem rates experiments/ladder-cpu.yaml --peaks 1e-3,2e-3,4e-3,8e-3
+
+Runs the warm-up of the first trial at every rate; no document of a bucket is trained on. The rate of
+the end of training keeps its ratio to the peak. Writes rates.md and rates.json into the folder of the
+study in the store, and prints what to put into the experiment file; a study goes on with what the
+search trained.";
 
 const CERTIFY_EXAMPLES: &str = "\
 Examples:
@@ -88,6 +100,9 @@ enum Command {
         /// Print the stages and their state; start nothing
         #[arg(long)]
         dry_run: bool,
+        /// Train and score a part only, such as model=70b,arm=goldfish,trial=0; a later run of the whole joins it
+        #[arg(long, value_name = "PART", conflicts_with = "dry_run")]
+        only: Option<Only>,
     },
     /// Print the ordered stages of a study with their keys and state; start nothing
     #[command(after_help = "Example:\n  axmem plan experiments/70b.yaml")]
@@ -107,6 +122,15 @@ enum Command {
     /// Write the report of a study; stages that were done are not repeated
     #[command(after_help = "Example:\n  axmem report experiments/quickstart.yaml")]
     Report(Study),
+    /// Choose the learning rate of every model by its loss on held-out background text after the warm-up
+    #[command(after_help = RATES_EXAMPLES)]
+    Rates {
+        #[command(flatten)]
+        study: Study,
+        /// The peak rates to try
+        #[arg(long, value_name = "RATE", value_delimiter = ',', required = true)]
+        peaks: Vec<f64>,
+    },
     /// Train a small copy of the model on the grid and on one rank, and compare
     #[command(after_help = CERTIFY_EXAMPLES)]
     Certify {
@@ -279,17 +303,39 @@ impl Study {
             experiment: experiment::load(&self.file, &self.sets)?,
             store: Store::new(&self.store),
             until,
+            only: Only::default(),
         })
     }
 
-    fn run(&self, until: Stage) -> Result<()> {
+    fn run(&self, until: Stage, only: Option<Only>) -> Result<()> {
         let mut request = self.request(until).map_err(ranks::refuse)?;
+        request.only = only.unwrap_or_default();
         let ranks = Ranks::join(&mut request.experiment.grid)?;
         let events = Events::new(self.style(&ranks));
         let what = until.name();
         self.agree(&ranks, what, &request.experiment)
             .and_then(|()| run::run(request, &ranks, &events))
             .map_err(|error| ranks.fail(error))
+    }
+
+    fn rates(&self, peaks: Vec<f64>) -> Result<()> {
+        let Request {
+            experiment, store, ..
+        } = self.request(Stage::Score).map_err(ranks::refuse)?;
+        let mut request = rates::Request {
+            experiment,
+            store,
+            peaks,
+        };
+        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let events = Events::new(self.style(&ranks));
+        self.agree(
+            &ranks,
+            &format!("rates {:?}", request.peaks),
+            &request.experiment,
+        )
+        .and_then(|()| rates::run(&request, &ranks, &events))
+        .map_err(|error| ranks.fail(error))
     }
 
     fn certify(&self, steps: u64) -> Result<()> {
@@ -352,17 +398,20 @@ pub fn run() -> Result<()> {
         Command::Run {
             study,
             dry_run: true,
+            only: _,
         }
         | Command::Plan(study) => study.show(),
         Command::Run {
             study,
             dry_run: false,
-        }
-        | Command::Report(study) => study.run(Stage::Report),
-        Command::Bucket(study) => study.run(Stage::Buckets),
-        Command::Train(study) => study.run(Stage::Train),
-        Command::Score(study) => study.run(Stage::Score),
-        Command::Estimate(study) => study.run(Stage::Estimate),
+            only,
+        } => study.run(Stage::Report, only),
+        Command::Report(study) => study.run(Stage::Report, None),
+        Command::Bucket(study) => study.run(Stage::Buckets, None),
+        Command::Train(study) => study.run(Stage::Train, None),
+        Command::Score(study) => study.run(Stage::Score, None),
+        Command::Estimate(study) => study.run(Stage::Estimate, None),
+        Command::Rates { study, peaks } => study.rates(peaks),
         Command::Certify { study, steps } => study.certify(steps),
         Command::Audit(audit) => audit.run(),
         Command::Verify { folder, json } => verify::run(&folder, &Events::new(Style::choose(json))),

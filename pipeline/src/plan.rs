@@ -177,15 +177,13 @@ impl Plan {
             .find(|&input| self.nodes[input].stage == stage)
     }
 
-    /// Cuts the plan behind the last stage of one kind and drops what that kind doesn't need.
-    pub fn needed_for(&self, stage: Stage) -> Vec<usize> {
+    /// What is wanted and all that it rests on, in order.
+    pub fn needed_for(&self, wanted: impl Fn(&Node) -> bool) -> Vec<usize> {
         let mut needed = vec![false; self.nodes.len()];
-        for index in (0..self.nodes.len()).rev() {
-            if self.nodes[index].stage == stage {
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if needed[index] || wanted(node) {
                 needed[index] = true;
-            }
-            if needed[index] {
-                for &input in &self.nodes[index].inputs {
+                for &input in &node.inputs {
                     needed[input] = true;
                 }
             }

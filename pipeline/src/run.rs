@@ -15,6 +15,7 @@ use crate::digest::digest;
 use crate::events::{Events, print};
 use crate::experiment::resolved::PublishedModel;
 use crate::experiment::{Experiment, Text, TokenizerChoice, Weights};
+use crate::only::Only;
 use crate::plan::{self, Node, Plan, Stage};
 use crate::ranks::Ranks;
 use crate::stages::{self, Context, engine};
@@ -29,20 +30,75 @@ pub struct Request {
     pub store: Store,
     /// The last kind of stage that is wanted.
     pub until: Stage,
+    /// The part of the study that is wanted.
+    pub only: Only,
 }
 
-/// Runs all stages that the wanted one needs. Every process of a run calls it: the first looks, locks, prints and
+/// Runs all stages that the wanted ones need. Every process of a run calls it: the first looks, locks, prints and
 /// writes, and the others take part in the stages that run on ranks.
 ///
 /// # Errors
-/// The first stage that fails; what was finished before stays in the store.
+/// A part that the study does not have, and the first stage that fails; what was finished before stays in the store.
 pub fn run(mut request: Request, ranks: &Ranks, events: &Events) -> Result<()> {
-    let contents = ranks.lead(|| Contents::read(&request))?;
-    contents.fill(&mut request.experiment);
-    let plan = Plan::new(&request.experiment);
-    let wanted = plan.needed_for(request.until);
+    request.only.check(&request.experiment)?;
+    let until = request.only.until(request.until);
+    let only = request.only.clone();
+    let wanted = |experiment: &Experiment, node: &Node| {
+        node.stage == until && only.takes(experiment, &node.subject)
+    };
+    let made = make(
+        &mut request.experiment,
+        &request.store,
+        &wanted,
+        ranks,
+        events,
+    )?;
+    ranks.lead(|| {
+        if until == Stage::Report {
+            return finish(&request, &made.plan, events, made.stages);
+        }
+        let experiment = &request.experiment;
+        for node in made
+            .plan
+            .nodes
+            .iter()
+            .filter(|node| wanted(experiment, node))
+        {
+            let folder = folder(&request.store, node);
+            let fields = json!({ "stage": node.to_string(), "folder": folder });
+            events.tell("artefact", fields, &format!("{node}: {}", folder.display()));
+        }
+        Ok(())
+    })
+}
+
+/// What [`make`] found to do.
+pub struct Made {
+    /// The plan of the experiment with the hashes of its local files.
+    pub plan: Plan,
+    /// How many stages were made, those found in the store not counted.
+    pub stages: usize,
+}
+
+/// Makes the wanted stages of an experiment with all that they need, and fills in the hashes of its local files.
+/// Collective, as [`run`].
+///
+/// # Errors
+/// As [`run`].
+pub fn make(
+    experiment: &mut Experiment,
+    store: &Store,
+    wanted: &dyn Fn(&Experiment, &Node) -> bool,
+    ranks: &Ranks,
+    events: &Events,
+) -> Result<Made> {
+    let contents = ranks.lead(|| Contents::read(experiment, store))?;
+    contents.fill(experiment);
+    let plan = Plan::new(experiment);
+    let wanted = plan.needed_for(|node| wanted(experiment, node));
     let mut runner = Runner {
-        request: &request,
+        experiment,
+        store,
         plan: &plan,
         ranks,
         events,
@@ -53,22 +109,8 @@ pub fn run(mut request: Request, ranks: &Ranks, events: &Events) -> Result<()> {
     for &index in &wanted {
         runner.stage(index)?;
     }
-    let made = runner.made;
-    ranks.lead(|| {
-        if request.until == Stage::Report {
-            return finish(&request, &plan, events, made);
-        }
-        for &index in wanted
-            .iter()
-            .filter(|&&index| plan.nodes[index].stage == request.until)
-        {
-            let node = &plan.nodes[index];
-            let folder = folder(&request.store, node);
-            let fields = json!({ "stage": node.to_string(), "folder": folder });
-            events.tell("artefact", fields, &format!("{node}: {}", folder.display()));
-        }
-        Ok(())
-    })
+    let stages = runner.made;
+    Ok(Made { plan, stages })
 }
 
 /// Prints the plan with the state of every stage; makes nothing.
@@ -76,7 +118,7 @@ pub fn run(mut request: Request, ranks: &Ranks, events: &Events) -> Result<()> {
 /// # Errors
 /// An unreadable local source or a damaged manifest.
 pub fn show(mut request: Request, as_json: bool) -> Result<()> {
-    Contents::read(&request)?.fill(&mut request.experiment);
+    Contents::read(&request.experiment, &request.store)?.fill(&mut request.experiment);
     let plan = Plan::new(&request.experiment);
     if !as_json {
         print(&format!(
@@ -130,8 +172,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn read(request: &Request) -> Result<Self> {
-        let (store, experiment) = (&request.store, &request.experiment);
+    fn read(experiment: &Experiment, store: &Store) -> Result<Self> {
         let of_text = |text: &Text| text.local().map(|path| store.content(&path)).transpose();
         let background = experiment.background.text.as_ref();
         let certificate = certify::path(store, experiment);
@@ -192,7 +233,8 @@ fn of_model(store: &Store, published: &PublishedModel) -> Result<Option<String>>
 }
 
 struct Runner<'a> {
-    request: &'a Request,
+    experiment: &'a Experiment,
+    store: &'a Store,
     plan: &'a Plan,
     ranks: &'a Ranks,
     events: &'a Events,
@@ -207,24 +249,22 @@ impl Runner<'_> {
         for &index in wanted {
             let node = &self.plan.nodes[index];
             if node.stage == Stage::Weights && !self.is_done(node) {
-                let experiment = &self.request.experiment;
+                let experiment = self.experiment;
                 let model = &experiment.models[node.subject.model.unwrap_or(0)];
-                stages::weights::check(experiment, model, &self.request.store, self.events)?;
+                stages::weights::check(experiment, model, self.store, self.events)?;
             }
         }
         Ok(())
     }
 
     fn is_done(&self, node: &Node) -> bool {
-        folder(&self.request.store, node)
-            .join("manifest.json")
-            .exists()
+        folder(self.store, node).join("manifest.json").exists()
     }
 
     fn stage(&mut self, index: usize) -> Result<()> {
         let (plan, ranks) = (self.plan, self.ranks);
         let node = &plan.nodes[index];
-        let folder = folder(&self.request.store, node);
+        let folder = folder(self.store, node);
         // Held by the first process until the artefact is complete.
         let mut lock = None;
         if !ranks.lead(|| {
@@ -235,11 +275,11 @@ impl Runner<'_> {
         }
         let started = Instant::now();
         let context = Context {
-            experiment: &self.request.experiment,
+            experiment: self.experiment,
             plan,
             node,
             folder: &folder,
-            store: &self.request.store,
+            store: self.store,
             ranks,
             events: self.events,
         };
@@ -260,7 +300,7 @@ impl Runner<'_> {
 
     /// The right to make an artefact that is not there yet, with its folder ready and its inputs checked.
     fn begin(&mut self, node: &Node, folder: &Path) -> Result<Option<Lock>> {
-        let store = &self.request.store;
+        let store = self.store;
         let found = |sentence: &str| {
             let fields = json!({ "stage": node.to_string(), "key": node.key, "state": "found" });
             self.events
@@ -297,7 +337,7 @@ impl Runner<'_> {
     /// Checks the inputs again and declares the artefact complete.
     fn end(&mut self, index: usize, seconds: f64, sealed: Value) -> Result<()> {
         let node = &self.plan.nodes[index];
-        let store = &self.request.store;
+        let store = self.store;
         for &input in &node.inputs {
             store.find(&self.folder(input))?;
         }
@@ -312,11 +352,11 @@ impl Runner<'_> {
     }
 
     fn folder(&self, index: usize) -> PathBuf {
-        folder(&self.request.store, &self.plan.nodes[index])
+        folder(self.store, &self.plan.nodes[index])
     }
 
     fn manifest(&self, node: &Node, seconds: f64, sealed: Value) -> Manifest {
-        let experiment = &self.request.experiment;
+        let experiment = self.experiment;
         let grid = &experiment.grid.grid;
         let input = |&index: &usize| {
             let node = &self.plan.nodes[index];

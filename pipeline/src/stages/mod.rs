@@ -12,7 +12,7 @@ pub(crate) mod report;
 mod score;
 mod tokens;
 mod train;
-mod training;
+pub(crate) mod training;
 mod warmup;
 pub mod weights;
 

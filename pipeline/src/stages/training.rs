@@ -66,12 +66,12 @@ record!(TimingRow as "timings" {
 
 /// Loss on held-out text.
 #[derive(Clone, Debug)]
-pub(super) struct Validation {
+pub(crate) struct Validation {
     model: String,
     arm: String,
     trial: u32,
     time: String,
-    loss: f64,
+    pub(crate) loss: f64,
     tokens: u64,
 }
 
