@@ -78,8 +78,9 @@ impl Stage {
     /// Raised when the meaning of the stage's output changes.
     pub fn version(self) -> u32 {
         match self {
-            Self::Tokens | Self::Buckets | Self::Score | Self::Report => 2,
-            Self::Estimate => 3,
+            Self::Tokens | Self::Buckets | Self::Score => 2,
+            Self::Report => 3,
+            Self::Estimate => 4,
             _ => 1,
         }
     }

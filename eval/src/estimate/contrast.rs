@@ -1,11 +1,11 @@
-//! Contrasts: change over time, change against control, arm against arm.
+//! Contrasts: change over time, change against control, arm against arm; [`super::size`] adds model against model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Analysis, CHANGES, Observation, Pair, Series, bucket_name, cluster_means, pairs, series,
+    Analysis, CHANGES, Observation, Pair, Series, bucket_name, cluster_means, pairs, series, size,
 };
-use crate::record::{ScoreRow, Time};
+use crate::record::{ModelInfo, ScoreRow, Time};
 use crate::stats::{
     Interval, Side, Unit, benjamini_hochberg, did, holm, mcnemar, paired_change, sign_flip,
     smallest_detectable, smallest_detectable_gain,
@@ -21,6 +21,8 @@ pub enum ContrastKind {
     Did,
     /// The same documents after training under two arms.
     Arm,
+    /// The change of the same documents under two models, next to each other in size.
+    Size,
 }
 
 impl ContrastKind {
@@ -30,6 +32,7 @@ impl ContrastKind {
             Self::Paired => "paired",
             Self::Did => "did",
             Self::Arm => "arm",
+            Self::Size => "size",
         }
     }
 }
@@ -44,10 +47,10 @@ impl std::str::FromStr for ContrastKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        [Self::Paired, Self::Did, Self::Arm]
+        [Self::Paired, Self::Did, Self::Arm, Self::Size]
             .into_iter()
             .find(|value| value.as_str() == text)
-            .ok_or_else(|| Error::Records(format!("`{text}` is not one of paired, did, arm")))
+            .ok_or_else(|| Error::Records(format!("`{text}` is not one of paired, did, arm, size")))
     }
 }
 
@@ -61,7 +64,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    const ALL: [Self; 2] = [Self::Exact, Self::LogProbability];
+    pub(super) const ALL: [Self; 2] = [Self::Exact, Self::LogProbability];
 
     /// The word used in tables.
     pub fn as_str(self) -> &'static str {
@@ -114,9 +117,9 @@ pub struct Contrast {
     pub suffix: u32,
     /// Prefix setting.
     pub prefix: String,
-    /// First time; for `arm` the reference arm.
+    /// First time; for `arm` the reference arm, for `size` the smaller model.
     pub from: String,
-    /// Second time; for `arm` the arm.
+    /// Second time; for `arm` the arm, for `size` the larger model.
     pub to: String,
     /// The difference: of rates, or in nats.
     pub estimate: f64,
@@ -135,6 +138,7 @@ pub struct Contrast {
     /// Interval and test: `bootstrap` (percentile, over clusters), or `recovered_variance` where
     /// clusters do not differ and the bootstrap would have width 0 (see [`did`] and
     /// [`paired_change`]), or `flat` (an interval of width 0) where this is so of log-probabilities; then `+mcnemar` (exact), `+sign_flip` or `+permutation`.
+    /// Of models with different tokenizers `unpaired:` stands before it.
     pub method: String,
     /// Smallest effect that would be found with the asked power; none where the interval is flat.
     pub detectable: Option<f64>,
@@ -147,7 +151,11 @@ pub struct Contrast {
 /// # Errors
 /// A document scored twice or at one of two times only, arms with unequal documents, or settings
 /// out of range.
-pub fn contrasts(rows: &[ScoreRow], analysis: &Analysis) -> Result<Vec<Contrast>> {
+pub fn contrasts(
+    rows: &[ScoreRow],
+    models: &[ModelInfo],
+    analysis: &Analysis,
+) -> Result<Vec<Contrast>> {
     analysis.check()?;
     let series = series(rows)?;
     let mut contrasts = Vec::new();
@@ -177,12 +185,13 @@ pub fn contrasts(rows: &[ScoreRow], analysis: &Analysis) -> Result<Vec<Contrast>
             }
         }
     }
+    contrasts.extend(size::neighbours(&series, models, analysis)?);
     adjust(&mut contrasts, analysis);
     Ok(contrasts)
 }
 
 /// The labels of a contrast.
-struct Cell<'a> {
+pub(super) struct Cell<'a> {
     key: &'a Series,
     epochs: u32,
     from: &'a str,
@@ -191,7 +200,13 @@ struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    fn new(key: &'a Series, epochs: u32, from: &'a str, to: &'a str, measure: Measure) -> Self {
+    pub(super) fn new(
+        key: &'a Series,
+        epochs: u32,
+        from: &'a str,
+        to: &'a str,
+        measure: Measure,
+    ) -> Self {
         Self {
             key,
             epochs,
@@ -260,8 +275,9 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// A mean over paired values with its test: for rates `McNemar`'s where each cluster was seen once, else sign-flip.
-fn paired(
+/// A mean over paired values with its test: for rates `McNemar`'s where each cluster was seen once and values are -1, 0
+/// or 1, else sign-flip.
+pub(super) fn paired(
     cell: &Cell<'_>,
     kind: ContrastKind,
     changes: &[(&str, f64)],
@@ -269,7 +285,7 @@ fn paired(
 ) -> Contrast {
     let means = cluster_means(changes.iter().copied());
     let change = paired_change(&means, analysis.level, analysis.resamples, analysis.seed);
-    let once = means.len() == changes.len();
+    let once = means.len() == changes.len() && changes.iter().all(|(_, value)| value.abs() <= 1.0);
     let (p, test) = if once && cell.measure == Measure::Exact {
         let count = |sign: f64| {
             changes
@@ -311,25 +327,33 @@ fn against_control(
     analysis: &Analysis,
 ) -> Result<Option<Contrast>> {
     let units = units(cell, pairs)?;
-    let Some(result) = did(
-        &units,
+    Ok(unpaired(cell, ContrastKind::Did, &units, analysis))
+}
+
+/// The mean of the treated sides minus that of the control sides, with a permutation test.
+pub(super) fn unpaired(
+    cell: &Cell<'_>,
+    kind: ContrastKind,
+    units: &[Unit],
+    analysis: &Analysis,
+) -> Option<Contrast> {
+    let result = did(
+        units,
         analysis.level,
         analysis.resamples,
         analysis.permutations,
         analysis.seed,
-    ) else {
-        return Ok(None);
-    };
+    )?;
     let involved = units
         .iter()
         .filter(|unit| unit.sides.iter().any(|side| *side != Side::Neither))
         .count();
     let found = (result.estimate, result.interval, result.fallback);
     let test = (result.p, "permutation");
-    Ok(Some(Contrast {
+    Some(Contrast {
         clusters: involved as u64,
-        ..cell.with_interval(ContrastKind::Did, found, test, analysis)
-    }))
+        ..cell.with_interval(kind, found, test, analysis)
+    })
 }
 
 /// Each cluster with its side and mean change in every trial.
@@ -442,7 +466,7 @@ fn adjust(contrasts: &mut [Contrast], analysis: &Analysis) {
         .max();
     let bucket = primary.exposures.or(largest).map(bucket_name);
     for contrast in &mut *contrasts {
-        let times = contrast.kind == ContrastKind::Arm
+        let times = matches!(contrast.kind, ContrastKind::Arm | ContrastKind::Size)
             || (contrast.from == primary.time.0.as_str() && contrast.to == primary.time.1.as_str());
         let is_primary = contrast.kind == primary.contrast
             && contrast.measure == primary.measure

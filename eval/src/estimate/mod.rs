@@ -6,6 +6,7 @@
 mod contrast;
 mod overlap;
 mod rate;
+mod size;
 mod threshold;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -119,7 +119,7 @@ fn s03_the_same_documents_are_compared_as_pairs() {
         6,
         &[(true, true, 100), (false, true, 10), (false, false, 90)],
     );
-    let found = contrasts(&rows, &analysis()).unwrap();
+    let found = contrasts(&rows, &[], &analysis()).unwrap();
     assert_eq!(
         found.len(),
         2,
@@ -178,7 +178,7 @@ fn the_largest_bucket_against_control_is_primary_and_the_rest_is_secondary() {
     let mut rows = bucket(0, &[(false, false, 24)]);
     rows.extend(bucket(8, &[(false, true, 1), (false, false, 23)]));
     rows.extend(bucket(96, &[(false, true, 15), (false, false, 9)]));
-    let found = contrasts(&rows, &analysis()).unwrap();
+    let found = contrasts(&rows, &[], &analysis()).unwrap();
     let primary: Vec<&Contrast> = found.iter().filter(|row| row.family == "primary").collect();
     assert_eq!(primary.len(), 1);
     let did = primary[0];
@@ -207,7 +207,7 @@ fn arms_are_compared_document_by_document() {
         .map(|one| row("goldfish", 0, one.time, 8, &one.score.document, false))
         .collect();
     rows.extend(goldfish);
-    let found = contrasts(&rows, &analysis()).unwrap();
+    let found = contrasts(&rows, &[], &analysis()).unwrap();
     let arm = find(&found, ContrastKind::Arm, "8");
     assert_eq!(
         (arm.arm.as_str(), arm.from.as_str(), arm.to.as_str()),
@@ -218,7 +218,7 @@ fn arms_are_compared_document_by_document() {
 
     rows.pop();
     rows.pop();
-    let error = contrasts(&rows, &analysis()).unwrap_err();
+    let error = contrasts(&rows, &[], &analysis()).unwrap_err();
     assert_eq!(error.kind(), Kind::Data);
 }
 
@@ -390,7 +390,7 @@ fn changes_of_log_probability_are_contrasted_where_no_document_is_reproduced() {
     }
     let mut analysis = analysis();
     analysis.primary.measure = Measure::LogProbability;
-    let found = contrasts(&rows, &analysis).unwrap();
+    let found = contrasts(&rows, &[], &analysis).unwrap();
     let primary: Vec<&Contrast> = found.iter().filter(|row| row.family == "primary").collect();
     assert_eq!(primary.len(), 1);
     let did = primary[0];

@@ -78,7 +78,7 @@ fn every_table_is_read_back_as_written_and_has_the_same_bytes() {
     }
     designed.retain(|row| row.score.suffix.len() == 1 && row.score.document != "b");
     survives(&estimates(&designed, &models(), None, &analysis()).unwrap());
-    survives(&contrasts(&designed, &analysis()).unwrap());
+    survives(&contrasts(&designed, &[], &analysis()).unwrap());
     survives(&overlap(&designed).unwrap());
     survives(&transitions(&designed).unwrap());
 }

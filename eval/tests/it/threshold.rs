@@ -1,6 +1,8 @@
 //! The scaling threshold, and the regression below it against another implementation.
 
-use axmem_eval::estimate::{Analysis, Place, Question, Threshold, thresholds};
+use axmem_eval::estimate::{
+    Analysis, ContrastKind, Measure, Place, Question, Threshold, contrasts, thresholds,
+};
 use axmem_eval::stats::{Cell, firth};
 use axmem_eval::{Kind, ModelInfo, ScoreRow, Time};
 use serde_json::Value;
@@ -188,4 +190,42 @@ fn a_model_outside_the_ladder_is_named() {
     let rate = Question { rate: 1.0, ..ONCE };
     let error = thresholds(&ladder(|_, _| 0), &SIZES.map(model), rate, &settings()).unwrap_err();
     assert!(error.to_string().contains("threshold.rate"), "{error}");
+}
+
+/// One bucket of two rungs: 10 more documents under the larger, none fewer, is exact `McNemar` of 10 against 0.
+#[test]
+fn neighbouring_sizes_are_compared_document_by_document() {
+    let rows = ladder(|rung, exposures| if exposures == 1 { 5 * rung } else { 0 });
+    let models = SIZES.map(model);
+    let found = contrasts(&rows, &models, &settings()).unwrap();
+    let exact = |from: u64, to: u64| {
+        found
+            .iter()
+            .find(|row| {
+                row.kind == ContrastKind::Size
+                    && row.measure == Measure::Exact
+                    && row.bucket == "1"
+                    && (&row.from, &row.to) == (&from.to_string(), &to.to_string())
+            })
+            .unwrap()
+    };
+    let sizes = found.iter().filter(|row| row.kind == ContrastKind::Size);
+    assert_eq!(sizes.count(), 4 * 3 * 2, "pairs, buckets, measures");
+    let first = exact(SIZES[0], SIZES[1]);
+    assert!((first.estimate - 5.0 / 24.0).abs() < 1e-12, "{first:?}");
+    assert!((first.p.unwrap() - 0.0625).abs() < 1e-12, "{first:?}");
+    assert!(first.method.ends_with("+mcnemar") && first.clusters == 24);
+
+    // Another tokenizer means other ids of the same article: no pairs.
+    let mut models = models;
+    models[1].tokenizer = "other".to_owned();
+    let found = contrasts(&rows, &models, &settings()).unwrap();
+    let unpaired = found
+        .iter()
+        .find(|row| {
+            row.kind == ContrastKind::Size && row.to == SIZES[1].to_string() && row.bucket == "1"
+        })
+        .unwrap();
+    assert!(unpaired.method.starts_with("unpaired:") && unpaired.method.ends_with("+permutation"));
+    assert_eq!(unpaired.clusters, 48, "{unpaired:?}");
 }

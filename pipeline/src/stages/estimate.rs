@@ -56,7 +56,7 @@ impl Tables {
         let models = models(context)?;
         Ok(Self {
             estimates: estimate::estimates(&scores, &models, Some(&exposures), &analysis)?,
-            contrasts: estimate::contrasts(&scores, &analysis)?,
+            contrasts: estimate::contrasts(&scores, &models, &analysis)?,
             overlap: estimate::overlap(&scores)?,
             transitions: estimate::transitions(&scores)?,
             thresholds: thresholds(context, &scores, &models, &analysis)?,
