@@ -8,12 +8,16 @@
 //! | `overlap` | [`Overlap`] | a column for each field |
 //! | `transitions` | [`Transition`] | a column for each field |
 //! | `thresholds` | [`Threshold`] | a column for each field |
+//! | `hazards` | [`Hazard`] | a column for each field |
+//! | `probes` | [`ProbeRow`] | a column for each field; lists along suffix |
+//! | `curves` | [`Curve`] | a column for each field |
 
 use axmem_datasets::record;
 use axmem_datasets::table::{Array, Batch, Cell, Column, Record};
 
 use crate::estimate::{
-    Contrast, ContrastKind, Estimate, Measure, Overlap, Place, State, Threshold, Transition,
+    Axis, Contrast, ContrastKind, Curve, Estimate, Hazard, Measure, Overlap, Place, ProbeRow,
+    State, Threshold, Transition,
 };
 use crate::{Score, ScoreRow, Time};
 
@@ -45,6 +49,7 @@ word!(ContrastKind);
 word!(Measure);
 word!(State);
 word!(Place);
+word!(Axis);
 
 record!(Score as "scores" {
     document: String, cluster: String, prefix: String, suffix: Vec<u32>, exact: Vec<bool>,
@@ -83,6 +88,20 @@ record!(Threshold as "thresholds" {
     arm: String, suffix: u32, prefix: String, family: String, rate: f64, exposures: u32, rungs: Vec<u64>, place: Place,
     parameters: Option<f64>, rung_below: Option<u64>, rung_above: Option<u64>, low_place: Place, low: Option<f64>,
     high_place: Place, high: Option<f64>, level: f64, identified: f64, coefficients: Vec<f64>, centre: f64, clusters: u64,
+});
+record!(ProbeRow as "probes" {
+    model: String, arm: String, trial: u32, step: u32, document: String, cluster: String, epochs: u32, suffix: Vec<u32>,
+    exact: Vec<bool>, log_probability: Vec<f64>,
+});
+record!(Curve as "curves" {
+    model: String, arm: String, bucket: String, suffix: u32, axis: Axis, at: u32, documents: u64, clusters: u64, rate: f64,
+    low: f64, high: f64, log_probability: f64, log_probability_low: Option<f64>, log_probability_high: Option<f64>,
+    level: f64,
+});
+record!(Hazard as "hazards" {
+    model: String, arm: String, mask: String, bucket: String, time: Time, suffix: u32, prefix: String, dropped: u64,
+    dropped_left: u64, kept: u64, kept_left: u64, dropped_hazard: Option<f64>, kept_hazard: Option<f64>,
+    difference: Option<f64>, low: Option<f64>, high: Option<f64>, level: f64, clusters: u64,
 });
 
 /// The place of a score in the experiment, then the columns of the score itself.

@@ -20,6 +20,7 @@ pub mod events;
 pub mod exit;
 pub mod experiment;
 pub mod export;
+pub mod merge;
 pub mod only;
 pub mod plan;
 pub mod ranks;

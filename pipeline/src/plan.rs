@@ -472,7 +472,7 @@ impl Builder<'_> {
                     .iter()
                     .find(|held| held.arm == own && held.trial.is_none_or(|held| held == trial))
                     .expect("every arm and trial has a warm-up");
-                let settings = json!({
+                let mut settings = json!({
                     "model": experiment.models[model].name,
                     "dtype": experiment.models[model].dtype,
                     "arm": arm, "trial": trial, "seed": experiment.seed,
@@ -480,6 +480,13 @@ impl Builder<'_> {
                     "placement": train.placement, "rate": experiment.models[model].rate,
                     "optimizer": train.optimizer, "clip": train.clip,
                 });
+                // Without probes the key is that of a training that knows of none.
+                if let Some(probes) = &train.probes {
+                    settings["probes"] = json!({
+                        "every": probes.every, "score": experiment.score,
+                        "bos": experiment.documents.bos,
+                    });
+                }
                 let rows: usize = experiment
                     .buckets
                     .epochs

@@ -1,9 +1,11 @@
-//! From score records to the tables `estimates`, `contrasts`, `overlap` and `transitions`.
+//! From score records to the tables `estimates`, `contrasts`, `overlap`, `transitions`, `thresholds`, `hazards` and `curves`.
 //!
 //! The unit is the cluster: a rate is the mean over clusters of the mean within a cluster, so that
 //! a long article with many windows weighs as much as a short one.
 
 mod contrast;
+mod curve;
+mod hazard;
 mod overlap;
 mod rate;
 mod size;
@@ -15,6 +17,8 @@ use crate::record::{ScoreRow, Time};
 use crate::{Error, Result};
 
 pub use contrast::{Contrast, ContrastKind, Measure, contrasts};
+pub use curve::{Axis, Curve, ProbeRow, Run, curves};
+pub use hazard::{Hazard, Masks, hazards};
 pub use overlap::{Overlap, State, Transition, overlap, transitions};
 pub use rate::{Estimate, estimates};
 pub use threshold::{Place, Question, Threshold, thresholds};

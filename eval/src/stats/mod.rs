@@ -20,6 +20,7 @@ mod proportion;
 mod random;
 
 pub use bootstrap::{BcaInterval, bca, percentile, quantile};
+pub(crate) use bootstrap::{central, sorted_replicates};
 pub use did::{Did, Side, Unit, did};
 pub use logistic::{Cell, firth};
 pub use multiplicity::{benjamini_hochberg, holm};

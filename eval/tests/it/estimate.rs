@@ -341,7 +341,7 @@ fn the_ledger_gives_the_exposures_and_must_know_every_trained_document() {
 fn records_that_do_not_form_the_design_are_refused() {
     let rows = bucket(8, &[(false, true, 3)]);
     let refused = |rows: &[ScoreRow], analysis: &Analysis| {
-        let error = contrasts(rows, analysis).unwrap_err();
+        let error = contrasts(rows, &[], analysis).unwrap_err();
         (error.kind(), error.to_string())
     };
     let mut twice = rows.clone();

@@ -7,8 +7,10 @@
 )]
 
 mod batching;
+mod curve;
 mod estimate;
 mod grid;
+mod hazard;
 mod llama;
 mod probe;
 mod score;

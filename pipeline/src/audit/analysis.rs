@@ -78,7 +78,7 @@ impl Estimated {
         Ok(Self {
             rates,
             differences: differences(rows, &analysis),
-            contrasts: contrasts(rows, &analysis)?,
+            contrasts: contrasts(rows, &[], &analysis)?,
             overlap: overlap(rows)?,
         })
     }

@@ -401,6 +401,9 @@ fn train(file: TrainFile, documents: &Documents) -> Resolved<Train> {
     within("train.warmup.steps", file.warmup.steps, &limits::STEPS)?;
     within("train.clip", file.clip, &limits::CLIP)?;
     check_optimizer(&file.optimizer)?;
+    if file.probes.as_ref().is_some_and(|probes| probes.every == 0) {
+        return refuse("train.probes.every", "must be at least 1");
+    }
     if file.checkpoint.every == 0 {
         return refuse("train.checkpoint.every", "must be at least 1");
     }
@@ -421,6 +424,7 @@ fn train(file: TrainFile, documents: &Documents) -> Resolved<Train> {
         clip: file.clip,
         recompute: file.recompute,
         checkpoint: file.checkpoint,
+        probes: file.probes,
     })
 }
 

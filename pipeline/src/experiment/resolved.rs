@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{
     Analysis, Arm, Buckets, Checkpoint, Compensate, Documents, Dtype, Goldfish, Optimizer,
-    Placement, Prefix, Rate, Shape, Warmup,
+    Placement, Prefix, Probes, Rate, Shape, Warmup,
 };
 use super::grid::Layout;
 
@@ -169,6 +169,9 @@ pub struct Train {
     pub recompute: Recompute,
     /// Checkpoints.
     pub checkpoint: Checkpoint,
+    /// Scores in the middle of training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
 }
 
 /// Probes.

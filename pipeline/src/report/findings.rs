@@ -385,8 +385,12 @@ pub(crate) fn method(method: &str) -> &str {
 
 /// The names of the methods of an interval and of its test, such as `bootstrap+permutation`.
 pub(crate) fn methods(names: &str) -> String {
+    let (lead, names) = match names.strip_prefix("unpaired:") {
+        Some(names) => ("not paired; ", names),
+        None => ("", names),
+    };
     let names: Vec<&str> = names.split('+').map(method).collect();
-    names.join("; ")
+    format!("{lead}{}", names.join("; "))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The report of a finished run, made from result tables only.
 //!
 //! Owns: reading the tables of `estimate`, `score`, `train` and the data stages, and turning them
-//! into `report.html`, `report.md`, two SVG figures and `summary.json`. It counts rows and formats
+//! into `report.html`, `report.md`, figures and `summary.json`. It counts rows and formats
 //! numbers; it computes no statistic: every rate, interval and p value is a cell of a table. It
 //! may not touch the store, the stages, or models.
 //!
@@ -16,6 +16,7 @@ pub(crate) mod format;
 pub(crate) mod html;
 mod markdown;
 pub(crate) mod page;
+mod png;
 mod study;
 mod summary;
 mod tables;
@@ -61,6 +62,10 @@ pub struct Inputs {
     pub overlap: PathBuf,
     /// Table `transitions`.
     pub transitions: PathBuf,
+    /// Table `hazards` of studies with a Goldfish arm.
+    pub hazards: Option<PathBuf>,
+    /// Table `curves` of a training that was scored on the way.
+    pub curves: Option<PathBuf>,
     /// Table `thresholds` of a ladder.
     pub thresholds: Option<PathBuf>,
     /// Tables `scores`, one or more per model, arm, trial and time.
@@ -93,8 +98,26 @@ pub struct Inputs {
     pub seconds: f64,
 }
 
-/// Writes `report.html`, `report.md`, `memorisation.svg`, `training.svg` and `summary.json` into
-/// `out_dir`, which is created if missing. Each file is replaced as a whole.
+/// One file of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its name.
+    pub name: String,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+impl File {
+    fn text(name: &str, text: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            bytes: text.into_bytes(),
+        }
+    }
+}
+
+/// Writes `report.html`, `report.md`, `summary.json` and the figures as SVG and PNG into `out_dir`, which is created if
+/// missing. Each file is replaced as a whole.
 ///
 /// # Errors
 /// A table that is missing, unreadable or lacks a column, and a folder that can't be written; each
@@ -102,32 +125,36 @@ pub struct Inputs {
 pub fn write(inputs: &Inputs, out_dir: &Path) -> Result<()> {
     let rendered = render(inputs)?;
     axmem_datasets::files::create_dir_all(out_dir)?;
-    for (name, text) in &rendered {
-        axmem_datasets::files::write_atomic(out_dir.join(name), text.as_bytes())
+    for file in &rendered {
+        axmem_datasets::files::write_atomic(out_dir.join(&file.name), &file.bytes)
             .with_context(|| format!("cannot write the report of {}", inputs.name))?;
     }
     Ok(())
 }
 
-/// The files that [`write()`] writes, by name, with their content.
+/// The files that [`write()`] writes.
 ///
 /// # Errors
 /// A table that is missing, unreadable or lacks a column; it names the path.
-pub fn render(inputs: &Inputs) -> Result<Vec<(&'static str, String)>> {
+pub fn render(inputs: &Inputs) -> Result<Vec<File>> {
     let study = study::Study::read(inputs)?;
-    let memorisation = figure::memorisation(&study)?;
-    let training = figure::training(&study)?;
+    let figures = figure::all(&study)?;
     let page = content::page(inputs, &study)?;
-    let figures = [
-        (content::MEMORISATION, memorisation.as_str()),
-        (content::TRAINING, training.as_str()),
+    let drawn: Vec<(&str, &str)> = figures
+        .iter()
+        .map(|(name, svg)| (*name, svg.as_str()))
+        .collect();
+    let mut files = vec![
+        File::text("report.html", html::render(&page, &drawn)),
+        File::text("report.md", markdown::render(&page)),
+        File::text("summary.json", summary::render(inputs, &study)?),
     ];
-    let html = html::render(&page, &figures);
-    Ok(vec![
-        ("report.html", html),
-        ("report.md", markdown::render(&page)),
-        ("summary.json", summary::render(inputs, &study)?),
-        (content::MEMORISATION, memorisation),
-        (content::TRAINING, training),
-    ])
+    for (name, svg) in figures {
+        files.push(File {
+            name: name.replace(".svg", ".png"),
+            bytes: png::of_svg(&svg)?,
+        });
+        files.push(File::text(name, svg));
+    }
+    Ok(files)
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use axmem_datasets::contamination::Contamination;
 use axmem_datasets::near_duplicates::NearDuplicate;
 use axmem_datasets::table::{self, Record};
-use axmem_eval::estimate::Threshold;
+use axmem_eval::estimate::{Curve, Hazard, Threshold};
 use serde_json::Value;
 
 use super::Inputs;
@@ -20,6 +20,10 @@ use super::tables::{
 
 /// The measure of exact match in the table of contrasts.
 pub(super) const EXACT: &str = "exact";
+/// The kind of contrast between neighbouring models.
+pub(super) const SIZE: &str = "size";
+/// The measure of the suffix's log-probability.
+pub(super) const LOG_PROBABILITY: &str = "log_probability";
 
 /// The analysis settings the summary is built on.
 #[derive(Clone, Debug)]
@@ -46,6 +50,8 @@ pub(super) struct Study {
     pub estimates: Vec<Estimate>,
     pub contrasts: Vec<Contrast>,
     pub thresholds: Vec<Threshold>,
+    pub hazards: Vec<Hazard>,
+    pub curves: Vec<Curve>,
     pub overlap: Vec<Overlap>,
     pub transitions: Vec<Transition>,
     pub scores: Vec<Score>,
@@ -62,12 +68,14 @@ pub(super) struct Study {
     pub titles: BTreeMap<String, String>,
     /// Documents of the corpus by origin.
     pub origins: BTreeMap<String, u64>,
-    /// In the order of the tables.
+    /// From small to large.
     pub models: Vec<String>,
     /// Trained arms, in the order of the tables, the reference first.
     pub arms: Vec<String>,
     /// Nominal exposures with their bucket name, rising; 0 is the control.
     pub levels: Vec<(u32, String)>,
+    /// Prefixes that were scored, in the order of the tables.
+    pub prefixes: Vec<String>,
     pub primary: Primary,
     /// The arm that the others are compared with, if it is in the tables.
     pub reference: Option<String>,
@@ -93,6 +101,11 @@ fn read_all<T>(
 /// Reads a table of the data stages as its own crate does.
 fn records<R: Record>(path: &std::path::Path) -> Result<Vec<R>> {
     Ok(table::read(path)?)
+}
+
+/// A table that not every study has.
+fn optional<R: Record>(path: Option<&std::path::Path>) -> Result<Vec<R>> {
+    path.map_or_else(|| Ok(Vec::new()), records)
 }
 
 /// Values in the order of their first appearance.
@@ -142,7 +155,12 @@ impl Study {
         }
         levels.sort();
         let primary = Primary::new(&inputs.experiment, &estimates, &levels);
-        let models = distinct(estimates.iter().map(|row| row.model.as_str()));
+        let mut models = distinct(estimates.iter().map(|row| row.model.as_str()));
+        models.sort_by_key(|model| {
+            let row = estimates.iter().find(|row| row.model == *model);
+            row.map_or(0, |row| row.parameters)
+        });
+        let prefixes = distinct(estimates.iter().map(|row| row.prefix.as_str()));
         let mut arms = distinct(
             estimates
                 .iter()
@@ -155,10 +173,9 @@ impl Study {
             contrasts: tables::contrasts(&inputs.contrasts)?,
             overlap: tables::overlap(&inputs.overlap)?,
             transitions: tables::transitions(&inputs.transitions)?,
-            thresholds: match &inputs.thresholds {
-                Some(path) => axmem_datasets::table::read(path)?,
-                None => Vec::new(),
-            },
+            thresholds: optional(inputs.thresholds.as_deref())?,
+            curves: optional(inputs.curves.as_deref())?,
+            hazards: optional(inputs.hazards.as_deref())?,
             scores: read_all(&inputs.scores, tables::scores)?,
             steps: read_all(&inputs.steps, tables::steps)?,
             timings: read_all(&inputs.timings, tables::timings)?,
@@ -178,6 +195,7 @@ impl Study {
             models,
             arms,
             levels,
+            prefixes,
             primary,
             reference,
             goldfish: inputs.goldfish.clone(),
@@ -195,6 +213,19 @@ impl Study {
         bucket: &str,
         time: &str,
     ) -> Vec<&'a Estimate> {
+        self.cell_behind(&self.primary.prefix, model, arm, trial, bucket, time)
+    }
+
+    /// Those of one prefix.
+    fn cell_behind<'a>(
+        &'a self,
+        prefix: &str,
+        model: &str,
+        arm: &str,
+        trial: &str,
+        bucket: &str,
+        time: &str,
+    ) -> Vec<&'a Estimate> {
         let found: Vec<&Estimate> = self
             .estimates
             .iter()
@@ -204,7 +235,7 @@ impl Study {
                     && row.bucket == bucket
                     && row.time == time
                     && row.suffix == self.primary.suffix
-                    && row.prefix == self.primary.prefix
+                    && row.prefix == prefix
             })
             .collect();
         let own: Vec<&Estimate> = found.iter().filter(|row| row.arm == arm).copied().collect();
@@ -258,8 +289,20 @@ impl Study {
         bucket: &str,
         time: &str,
     ) -> Option<&Estimate> {
+        self.estimate_behind(&self.primary.prefix, model, arm, bucket, time)
+    }
+
+    /// That of one prefix.
+    pub(super) fn estimate_behind(
+        &self,
+        prefix: &str,
+        model: &str,
+        arm: &str,
+        bucket: &str,
+        time: &str,
+    ) -> Option<&Estimate> {
         let trial = self.summary_trial(model);
-        let cell = self.cell(model, arm, &trial, bucket, time);
+        let cell = self.cell_behind(prefix, model, arm, &trial, bucket, time);
         let pooled = trial == "pooled" && self.trials(model).len() > 1;
         cell.iter()
             .find(|row| pooled && row.method.starts_with("bootstrap") && row.low.is_some())
@@ -291,6 +334,33 @@ impl Study {
                     && row.to == primary.to
             })
             .max_by_key(|row| row.low.is_some() && row.high.is_some())
+    }
+
+    /// The contrast of one kind and measure between the primary times, of one bucket.
+    pub(super) fn contrast(
+        &self,
+        kind: &str,
+        model: &str,
+        arm: &str,
+        bucket: &str,
+        measure: &str,
+    ) -> Option<&Contrast> {
+        let primary = &self.primary;
+        self.contrasts.iter().find(|row| {
+            (row.kind.as_str(), row.model.as_str(), row.arm.as_str()) == (kind, model, arm)
+                && row.bucket == bucket
+                && row.measure == measure
+                && row.suffix == primary.suffix
+                && row.prefix == primary.prefix
+                && row.from == primary.from
+                && row.to == primary.to
+        })
+    }
+
+    /// Number of parameters of a model.
+    pub(super) fn parameters(&self, model: &str) -> u64 {
+        let row = self.estimates.iter().find(|row| row.model == model);
+        row.map_or(0, |row| row.parameters)
     }
 
     /// Name of the control bucket, if there is one.

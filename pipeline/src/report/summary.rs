@@ -28,6 +28,21 @@ fn thresholds(study: &Study) -> Value {
     rows.collect()
 }
 
+/// Where generations leave the text under the masks of the Goldfish arms.
+fn hazards(study: &Study) -> Value {
+    let rows = study.hazards.iter().map(|row| {
+        json!({
+            "model": row.model, "arm": row.arm, "mask": row.mask, "bucket": row.bucket,
+            "time": row.time.as_str(), "suffix": row.suffix, "prefix": row.prefix,
+            "dropped": row.dropped, "dropped_left": row.dropped_left, "kept": row.kept,
+            "kept_left": row.kept_left, "dropped_hazard": row.dropped_hazard,
+            "kept_hazard": row.kept_hazard, "difference": row.difference, "low": row.low,
+            "high": row.high, "level": row.level, "clusters": row.clusters,
+        })
+    });
+    rows.collect()
+}
+
 /// Renders the file; numbers that do not exist are null.
 pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
     let estimates: Vec<Value> = study
@@ -84,6 +99,7 @@ pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
         "contrasts": contrasts,
         "overlap": overlap,
         "threshold": thresholds(study),
+        "hazards": hazards(study),
         "seconds": inputs.seconds,
         "artefacts": artefacts,
     });

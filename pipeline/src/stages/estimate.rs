@@ -9,18 +9,18 @@ use axmem_datasets::schedule::Slot;
 use axmem_datasets::table;
 use axmem_datasets::tokenizer::Tokenizer;
 use axmem_eval::estimate::{
-    self, Analysis, Contrast as ContrastRow, ContrastKind, Estimate, Overlap, Primary, Question,
-    Threshold, Transition,
+    self, Analysis, Contrast as ContrastRow, ContrastKind, Curve, Estimate, Hazard, Masks, Overlap,
+    Primary, Question, Threshold, Transition,
 };
 use axmem_eval::{ModelInfo, ScoreRow};
 
 use super::score::eval_time;
-use super::{Context, engine, train};
-use crate::experiment::{Arm, Contrast, Measure, Weights};
+use super::{Context, engine, train, training};
+use crate::experiment::{Arm, Contrast, Experiment, Measure, Weights};
 use crate::plan::{self, Stage};
 
 /// Power of the smallest detectable effect.
-pub(super) const POWER: f64 = 0.8;
+pub(crate) const POWER: f64 = 0.8;
 
 /// File of each table, in the artefact of this stage.
 pub(crate) const EXPOSURES: &str = "exposures.parquet";
@@ -30,6 +30,8 @@ pub(crate) const CONTRASTS: &str = "contrasts.parquet";
 pub(crate) const OVERLAP: &str = "overlap.parquet";
 pub(crate) const TRANSITIONS: &str = "transitions.parquet";
 pub(crate) const THRESHOLDS: &str = "thresholds.parquet";
+pub(crate) const HAZARDS: &str = "hazards.parquet";
+pub(crate) const CURVES: &str = "curves.parquet";
 
 /// All that the stage finds out.
 pub(crate) struct Tables {
@@ -39,6 +41,10 @@ pub(crate) struct Tables {
     pub(crate) contrasts: Vec<ContrastRow>,
     pub(crate) overlap: Vec<Overlap>,
     pub(crate) transitions: Vec<Transition>,
+    /// Of the positions that the Goldfish arms drop; empty without such an arm.
+    pub(crate) hazards: Vec<Hazard>,
+    /// Of trainings that were scored on the way.
+    pub(crate) curves: Option<Vec<Curve>>,
     /// Of a ladder.
     pub(crate) thresholds: Option<Vec<Threshold>>,
 }
@@ -59,6 +65,8 @@ impl Tables {
             contrasts: estimate::contrasts(&scores, &models, &analysis)?,
             overlap: estimate::overlap(&scores)?,
             transitions: estimate::transitions(&scores)?,
+            hazards: estimate::hazards(&scores, &masks(context)?, &analysis)?,
+            curves: curves(context, &exposures, &analysis)?,
             thresholds: thresholds(context, &scores, &models, &analysis)?,
             exposures,
             scores,
@@ -73,11 +81,44 @@ impl Tables {
         table::write(folder.join(CONTRASTS), &self.contrasts)?;
         table::write(folder.join(OVERLAP), &self.overlap)?;
         table::write(folder.join(TRANSITIONS), &self.transitions)?;
+        table::write(folder.join(HAZARDS), &self.hazards)?;
+        if let Some(curves) = &self.curves {
+            table::write(folder.join(CURVES), curves)?;
+        }
         if let Some(thresholds) = &self.thresholds {
             table::write(folder.join(THRESHOLDS), thresholds)?;
         }
         Ok(())
     }
+}
+
+/// What was reproduced on the way, by step and by steps since the last presentation.
+fn curves(
+    context: &Context<'_>,
+    exposures: &[Exposure],
+    analysis: &Analysis,
+) -> Result<Option<Vec<Curve>>> {
+    let Some(probes) = &context.experiment.train.probes else {
+        return Ok(None);
+    };
+    let mut rows = Vec::new();
+    for &index in &context.node.inputs {
+        if context.plan.nodes[index].stage == Stage::Train {
+            rows.extend(table::read(context.artefact(index).join(training::PROBES))?);
+        }
+    }
+    let mut last: HashMap<_, u32> = HashMap::new();
+    for row in exposures {
+        let run = (&*row.model, &*row.arm, row.trial, &*row.document);
+        let step = last.entry(run).or_default();
+        *step = row.step.max(*step);
+    }
+    Ok(Some(estimate::curves(
+        &rows,
+        &last,
+        probes.every,
+        analysis,
+    )?))
 }
 
 /// The answers of a ladder.
@@ -176,16 +217,41 @@ fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
     Ok(ledger)
 }
 
-fn analysis(context: &Context<'_>) -> Result<Analysis> {
+/// What the Goldfish arms keep of the ids that are scored.
+fn masks(context: &Context<'_>) -> Result<Masks> {
     let experiment = context.experiment;
+    let longest = experiment.score.suffix.iter().copied().max().unwrap_or(0);
+    let documents = train::documents(context)?;
+    let mut masks = Masks::new();
+    for arm in &experiment.train.arms {
+        let Arm::Goldfish(goldfish) = arm else {
+            continue;
+        };
+        let mask = engine::goldfish(goldfish)?;
+        let kept = documents.iter().map(|(document, ids)| {
+            let keep = mask.keep(ids);
+            (
+                document.clone(),
+                keep[keep.len().saturating_sub(longest)..].to_vec(),
+            )
+        });
+        masks.insert(arm.name().to_owned(), kept.collect());
+    }
+    Ok(masks)
+}
+
+fn analysis(context: &Context<'_>) -> Result<Analysis> {
+    let arms = &context.experiment.train.arms;
+    let reference = arms.iter().find(|arm| **arm == Arm::Standard);
+    let reference = reference.or_else(|| arms.first());
+    let reference = reference.context("an experiment has arms")?;
+    Ok(settings(context.experiment, reference.name()))
+}
+
+/// How the scores of an experiment are analysed, with the arm that others are compared with.
+pub(crate) fn settings(experiment: &Experiment, reference_arm: &str) -> Analysis {
     let settings = &experiment.analysis;
-    let reference = experiment
-        .train
-        .arms
-        .iter()
-        .find(|arm| **arm == Arm::Standard);
-    let reference = reference.or_else(|| experiment.train.arms.first());
-    Ok(Analysis {
+    Analysis {
         primary: Primary {
             time: (
                 eval_time(settings.primary.time.0),
@@ -202,16 +268,13 @@ fn analysis(context: &Context<'_>) -> Result<Analysis> {
                 Measure::LogProbability => estimate::Measure::LogProbability,
             },
         },
-        reference_arm: reference
-            .context("an experiment has arms")?
-            .name()
-            .to_owned(),
+        reference_arm: reference_arm.to_owned(),
         level: settings.level,
         power: POWER,
         resamples: settings.resamples,
         permutations: settings.resamples,
         seed: experiment.seed,
-    })
+    }
 }
 
 fn models(context: &Context<'_>) -> Result<Vec<ModelInfo>> {

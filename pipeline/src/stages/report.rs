@@ -87,6 +87,12 @@ pub(crate) fn inputs(
         contrasts: estimate.join(estimate::CONTRASTS),
         overlap: estimate.join(estimate::OVERLAP),
         transitions: estimate.join(estimate::TRANSITIONS),
+        hazards: Some(estimate.join(estimate::HAZARDS)),
+        curves: experiment
+            .train
+            .probes
+            .is_some()
+            .then(|| estimate.join(estimate::CURVES)),
         thresholds: experiment
             .analysis
             .threshold

@@ -4,7 +4,7 @@
 //! scored once and written for each trial; those that arms share are written once with an empty
 //! arm, and `estimate` repeats them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::bucket::Assignment;
@@ -15,6 +15,7 @@ use axmem_eval::rank_model::RankModel;
 use axmem_eval::{self as eval, Probe, ScoreRow, ScoreSettings};
 use serde_json::json;
 
+use super::training::Probing;
 use super::{Context, tokens, training};
 use crate::experiment::{Prefix, Time};
 use crate::plan::Stage;
@@ -130,6 +131,31 @@ fn settings(
         generate: score.generate,
         cross_check: eval::cross_check_sample(probes),
         tolerance: 0.0,
+    })
+}
+
+/// The documents of all buckets in the middle of a training, after the first of the prefixes; nothing is decoded.
+pub(super) fn probing(
+    context: &Context<'_>,
+    every: u32,
+    trial: u32,
+    assignments: &[Assignment],
+) -> Result<Probing> {
+    let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
+    let probes = probes(context, assignments)?;
+    let mut settings = settings(context, &tokenizer, &probes)?;
+    settings.prefix.truncate(1);
+    settings.generate = false;
+    settings.cross_check = BTreeSet::new();
+    let of_trial = assignments.iter().filter(|row| row.trial == trial);
+    Ok(Probing {
+        every,
+        levels: of_trial
+            .map(|row| (row.document.clone(), row.epochs))
+            .collect(),
+        ids: tokenizer.vocab_size(),
+        probes,
+        settings,
     })
 }
 

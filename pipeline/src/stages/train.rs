@@ -10,7 +10,7 @@ use axmem_datasets::table;
 use axmem_trainer::Row;
 
 use super::training::{self, Run};
-use super::{Context, engine};
+use super::{Context, engine, score};
 use crate::exit::Failure;
 use crate::experiment::resolved::Train;
 use crate::experiment::{Arm, Experiment, MaskOn, Placement};
@@ -46,6 +46,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     };
     let masked = goldfish.is_some();
     let rate = engine::rate(train, context.model(), batches.len() as u32);
+    let probing = match &train.probes {
+        Some(probes) => Some(score::probing(context, probes.every, trial, &assignments)?),
+        None => None,
+    };
     let row = |slot: &Slot| -> Result<Row> {
         match (&slot.document, slot.background) {
             (Some(document), _) => {
@@ -71,6 +75,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             steps: batches.len() as u32,
             rows: &|step| batches[step as usize].iter().map(&row).collect(),
             rate: &|step| rate.at(step),
+            probing,
         },
     )
 }

@@ -4,11 +4,15 @@
 //! work in progress. A later attempt goes back to the newest complete checkpoint and to the
 //! records that belong to it, so that the tables are those of an unbroken run.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axmem_datasets::background::PackedRow;
 use axmem_datasets::{files, record, table};
+use axmem_eval::estimate::ProbeRow;
+use axmem_eval::rank_model::RankModel;
+use axmem_eval::{self as eval, Probe, ScoreSettings};
 use axmem_trainer::{
     Llama, Rank, Row, StepRecord, TrainConfig, Trainer, checkpoint, engine as steps,
 };
@@ -17,6 +21,9 @@ use super::Context;
 use crate::plan::Stage;
 use crate::store::{PARTIAL, remove_file};
 use crate::weights::{CHECKPOINT, CONFIG, Weights};
+
+/// Scores on the way, in the artefact of a training that was asked for them.
+pub(crate) const PROBES: &str = "probes.parquet";
 
 /// One step, without what depends on the machine.
 #[derive(Clone, Debug)]
@@ -96,6 +103,22 @@ pub(super) struct Run<'a> {
     pub(super) rows: &'a (dyn Fn(u32) -> Result<Vec<Row>> + Sync),
     /// The rate of a step, counted from 1 over warm-up and treatment.
     pub(super) rate: &'a (dyn Fn(u64) -> f64 + Sync),
+    /// Scores on the way.
+    pub(super) probing: Option<Probing>,
+}
+
+/// What is scored on the way, and when.
+pub(super) struct Probing {
+    /// Steps between scores; the last step is scored too.
+    pub(super) every: u32,
+    /// All documents of the buckets.
+    pub(super) probes: Vec<Probe>,
+    /// Their level in this trial.
+    pub(super) levels: HashMap<String, u32>,
+    /// How they are scored.
+    pub(super) settings: ScoreSettings,
+    /// Ids of the tokenizer.
+    pub(super) ids: usize,
 }
 
 /// Makes all steps and writes the checkpoint and the tables `steps` and `timings`.
@@ -147,6 +170,11 @@ fn steps_of(
         let record = trainer.step(rank, &rows, (run.rate)(first + u64::from(index) + 1))?;
         records.push(context, run.phase, &record);
         let made = index + 1;
+        if let Some(probing) = &run.probing
+            && (made % probing.every == 0 || made == run.steps)
+        {
+            records.probe(context, probing, rank, trainer.llama(), record.step)?;
+        }
         if made % settings.every == 0 && made < run.steps {
             if rank.is_first() {
                 records.write(&partial, record.step)?;
@@ -169,6 +197,9 @@ fn steps_of(
     }
     table::write(context.folder.join("steps.parquet"), &records.steps)?;
     table::write(context.folder.join("timings.parquet"), &records.timings)?;
+    if run.probing.is_some() {
+        table::write(context.folder.join(PROBES), &records.probes)?;
+    }
     Ok(())
 }
 
@@ -193,9 +224,42 @@ fn begun(rank: &Rank, partial: &Path) -> Result<(Option<u64>, Records)> {
 struct Records {
     steps: Vec<StepRow>,
     timings: Vec<TimingRow>,
+    probes: Vec<ProbeRow>,
 }
 
 impl Records {
+    /// Scores all documents as they are reproduced after a step. Collective.
+    fn probe(
+        &mut self,
+        context: &Context<'_>,
+        probing: &Probing,
+        rank: &Rank,
+        llama: &Llama,
+        step: u64,
+    ) -> Result<()> {
+        let model = RankModel {
+            llama,
+            rank,
+            ids: probing.ids,
+        };
+        for score in eval::score(&model, &probing.probes, &probing.settings)? {
+            let level = probing.levels.get(&score.document).copied();
+            self.probes.push(ProbeRow {
+                model: context.model().name.clone(),
+                arm: context.node.subject.arm.clone().unwrap_or_default(),
+                trial: context.node.subject.trial.unwrap_or(0),
+                step: u32::try_from(step).context("more steps than a table counts")?,
+                epochs: level.context("every probed document has a level")?,
+                document: score.document,
+                cluster: score.cluster,
+                suffix: score.suffix,
+                exact: score.exact,
+                log_probability: score.log_probability,
+            });
+        }
+        Ok(())
+    }
+
     fn push(&mut self, context: &Context<'_>, phase: &str, record: &StepRecord) {
         let model = context.model().name.clone();
         let arm = context.node.subject.arm.clone().unwrap_or_default();
@@ -233,16 +297,18 @@ impl Records {
 
     /// Written before the checkpoint of the same step: a complete checkpoint has its records.
     fn write(&self, partial: &Path, step: u64) -> Result<()> {
-        let [steps, timings] = names(partial, step);
+        let [steps, timings, probes] = names(partial, step);
         table::write(steps, &self.steps)?;
-        Ok(table::write(timings, &self.timings)?)
+        table::write(timings, &self.timings)?;
+        Ok(table::write(probes, &self.probes)?)
     }
 
     fn read(partial: &Path, step: u64) -> Result<Self> {
-        let [steps, timings] = names(partial, step);
+        let [steps, timings, probes] = names(partial, step);
         Ok(Self {
             steps: table::read(steps)?,
             timings: table::read(timings)?,
+            probes: table::read(probes)?,
         })
     }
 
@@ -261,8 +327,8 @@ impl Records {
     }
 }
 
-fn names(partial: &Path, step: u64) -> [PathBuf; 2] {
-    ["steps", "timings"].map(|table| partial.join(format!("{table}-{step:08}.parquet")))
+fn names(partial: &Path, step: u64) -> [PathBuf; 3] {
+    ["steps", "timings", "probes"].map(|table| partial.join(format!("{table}-{step:08}.parquet")))
 }
 
 /// The background rows in the order of use, and the held-out rows.

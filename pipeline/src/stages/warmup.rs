@@ -37,6 +37,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
                 Ok(rows.map(|row| training::packed(row, masked)).collect())
             },
             rate: &|step| rate.at(step),
+            probing: None,
         },
     )
 }

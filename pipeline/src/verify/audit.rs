@@ -85,7 +85,10 @@ pub(super) fn verify(folder: &Path, problems: &mut Problems<'_>) -> Result<Looke
     }
     let path = folder.join(SUMMARY);
     if let Some(bytes) = bytes_of(&path, problems) {
-        problems.tell_changes(&path, &compare::file(SUMMARY, &bytes, &again.summary));
+        problems.tell_changes(
+            &path,
+            &compare::file(SUMMARY, &bytes, again.summary.as_bytes()),
+        );
     }
     for (name, _) in &again.report {
         let path = folder.join(name);
@@ -96,7 +99,7 @@ pub(super) fn verify(folder: &Path, problems: &mut Problems<'_>) -> Result<Looke
         if let Some(bytes) = bytes_of(&path, problems) {
             let expected = again.expected(name, &String::from_utf8_lossy(&bytes));
             let expected = expected.unwrap_or_default();
-            problems.tell_changes(&path, &compare::file(name, &bytes, &expected));
+            problems.tell_changes(&path, &compare::file(name, &bytes, expected.as_bytes()));
         }
     }
     Ok(looked)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 
-use axmem_datasets::table;
+use axmem_datasets::{files, table};
 use serde_json::Value;
 
 /// Most characters shown of a value.
@@ -238,10 +238,18 @@ pub(super) fn text(found: &str, expected: &str) -> Vec<Change> {
 }
 
 /// Where a file differs from the one that is expected, by the kind of the file.
-pub(super) fn file(name: &str, found: &[u8], expected: &str) -> Vec<Change> {
-    if found == expected.as_bytes() {
+pub(super) fn file(name: &str, found: &[u8], expected: &[u8]) -> Vec<Change> {
+    if found == expected {
         return Vec::new();
     }
+    let Ok(expected) = std::str::from_utf8(expected) else {
+        let (found, expected) = (files::sha256(found), files::sha256(expected));
+        return vec![Change::computed(
+            "SHA-256 of the picture",
+            Some(found),
+            Some(expected),
+        )];
+    };
     if Path::new(name).extension().is_some_and(|end| end == "json")
         && let (Ok(a), Ok(b)) = (
             serde_json::from_slice(found),

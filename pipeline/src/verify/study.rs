@@ -29,10 +29,11 @@ use crate::stages::report::inputs;
 use crate::store::{MANIFEST, Manifest, Store};
 
 /// Files of the artefacts that the tables of `estimate` are computed from.
-const OF_TABLES: [&str; 6] = [
+const OF_TABLES: [&str; 7] = [
     "scores.parquet",
     "buckets.parquet",
     "schedule.parquet",
+    "probes.parquet",
     "config.json",
     "tokens.parquet",
     "tokenizer.json",
@@ -326,6 +327,7 @@ impl Study<'_> {
             "model", "arm", "trial", "bucket", "document", "suffix", "prefix", "from", "to",
         ];
         let of_scores = ["model", "arm", "trial", "time", "document", "prefix"];
+        let of_hazards = ["model", "arm", "mask", "bucket", "time", "suffix", "prefix"];
         let of_thresholds = ["arm", "suffix", "prefix", "family"];
         let of_exposures = ["model", "arm", "trial", "step", "document", "presentation"];
         compare(
@@ -364,6 +366,16 @@ impl Study<'_> {
             &of_changes,
             problems,
         )?;
+        compare(
+            &folder.join(estimate::HAZARDS),
+            &tables.hazards,
+            &of_hazards,
+            problems,
+        )?;
+        if let Some(curves) = &tables.curves {
+            let of_curves = ["model", "arm", "bucket", "suffix", "axis", "at"];
+            compare(&folder.join(estimate::CURVES), curves, &of_curves, problems)?;
+        }
         if let Some(thresholds) = &tables.thresholds {
             compare(
                 &folder.join(estimate::THRESHOLDS),
@@ -399,7 +411,7 @@ impl Study<'_> {
         manifests: &BTreeMap<usize, Manifest>,
         again: &Path,
         problems: &mut Problems<'_>,
-    ) -> Option<Vec<(&'static str, String)>> {
+    ) -> Option<Vec<report::File>> {
         if let Some(path) = self.blocked(&OF_REPORT, problems) {
             problems.note(&format!(
                 "the report is not made again, since {} is damaged",
@@ -426,14 +438,14 @@ impl Study<'_> {
     fn published(
         &self,
         manifests: &BTreeMap<usize, Manifest>,
-        rendered: Option<&[(&'static str, String)]>,
+        rendered: Option<&[report::File]>,
         problems: &mut Problems<'_>,
     ) {
         for index in self.plan.of(Stage::Report) {
             let kept = self.artefact(&self.plan.nodes[index]);
             let manifest = manifests.get(&index);
-            let of_report = rendered.unwrap_or_default().iter().map(|(name, _)| *name);
-            let mut names: BTreeSet<&str> = of_report.collect();
+            let of_report = rendered.unwrap_or_default().iter();
+            let mut names: BTreeSet<&str> = of_report.map(|file| file.name.as_str()).collect();
             names.extend(
                 manifest
                     .iter()
@@ -444,7 +456,7 @@ impl Study<'_> {
                 let again = rendered
                     .unwrap_or_default()
                     .iter()
-                    .find_map(|(other, text)| (*other == name).then_some(text.as_str()));
+                    .find_map(|file| (file.name == name).then_some(file.bytes.as_slice()));
                 let path = self.folder.join(name);
                 // One that can't be used was told before.
                 if name == RECORD && problems.is_damaged(&path) {

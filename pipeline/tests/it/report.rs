@@ -615,6 +615,8 @@ fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
         overlap,
         transitions,
         thresholds: None,
+        hazards: None,
+        curves: None,
         scores: vec![scores(shape, &tokenizer, &dir.join("scores.parquet"))],
         steps: vec![steps(shape, &dir.join("steps.parquet"))],
         timings: Vec::new(),
@@ -786,8 +788,9 @@ fn figures_are_well_formed_for_every_shape() {
     ];
     for shape in &shapes {
         let file = files(shape);
-        assert_well_formed(&file("memorisation.svg"));
-        assert_well_formed(&file("training.svg"));
+        for figure in ["memorisation", "training", "overlap"] {
+            assert_well_formed(&file(&format!("{figure}.svg")));
+        }
     }
 }
 

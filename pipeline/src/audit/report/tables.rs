@@ -154,6 +154,7 @@ fn kind(kind: ContrastKind) -> &'static str {
         ContrastKind::Paired => "change",
         ContrastKind::Did => "change beyond the control's",
         ContrastKind::Arm => "difference of arms",
+        ContrastKind::Size => "difference of models",
     }
 }
 

@@ -35,6 +35,9 @@ pub struct TrainFile {
     /// How often a checkpoint is kept.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// Scores in the middle of training.
+    #[serde(default)]
+    pub probes: Option<Probes>,
 }
 
 fn clip() -> f64 {
@@ -209,6 +212,14 @@ impl Default for AdamW {
             decay_norms: false,
         }
     }
+}
+
+/// `train.probes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probes {
+    /// Steps between scores of all documents.
+    pub every: u32,
 }
 
 /// `train.checkpoint`.

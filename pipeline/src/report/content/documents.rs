@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{MOST_LISTED, arm_name, arm_order, trial_name};
+use crate::report::figure;
 use crate::report::format::{count, optional, percent};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::Study;
@@ -14,6 +15,15 @@ type GroupKey<'a> = (&'a str, usize, &'a str, &'a str, u32, &'a str);
 pub(super) fn overlap(study: &Study, blocks: &mut Vec<Block>) {
     let primary = &study.primary;
     blocks.push(Block::Section("overlap", "Kept, gained, lost, never"));
+    blocks.push(Block::Figure {
+        file: figure::OVERLAP,
+        alternative: "Documents kept, gained, lost and never reproduced, per arm and bucket".to_owned(),
+        caption: format!(
+            "The same documents at times {} and {}, as shares of a bucket with the numbers of documents in it, over all trials.",
+            primary.from, primary.to
+        )
+        .into(),
+    });
     let several = study.models.len() > 1;
     let mut table = Table::new(
         "Documents by exact match at two times: kept (both), gained (only the second), lost (only the first), never.",

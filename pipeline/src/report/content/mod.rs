@@ -4,6 +4,7 @@
 //! counts and formats; the numbers are cells of the tables.
 
 mod documents;
+mod goldfish;
 mod kinship;
 mod provenance;
 mod ranks;
@@ -14,23 +15,18 @@ use anyhow::Result;
 
 use crate::report::Inputs;
 use crate::report::examples;
-use crate::report::figure::interval_methods;
+use crate::report::figure::{self, interval_methods};
 use crate::report::findings;
 use crate::report::format::{count, number, parameters, percent, plural};
 use crate::report::page::{Block, Page, Table, Text};
 use crate::report::study::Study;
 
 use documents::{exposures, overlap};
+use goldfish::goldfish;
 use provenance::{data, definitions, provenance, settings};
 use ranks::ranks;
 use rates::{contrasts, rates};
 use threshold::threshold;
-
-/// File of the main figure.
-pub(in crate::report) const MEMORISATION: &str = "memorisation.svg";
-
-/// File of the training curves.
-pub(in crate::report) const TRAINING: &str = "training.svg";
 
 /// Rows of a list of documents before the rest is only counted.
 const MOST_LISTED: usize = 300;
@@ -38,9 +34,13 @@ const MOST_LISTED: usize = 300;
 /// Builds the whole report.
 pub(in crate::report) fn page(inputs: &Inputs, study: &Study) -> Result<Page> {
     let mut blocks = Vec::new();
+    question(study, &mut blocks);
     summary(inputs, study, &mut blocks);
     threshold(study, &mut blocks);
     main_figure(study, &mut blocks);
+    goldfish(study, &mut blocks);
+    dose(study, &mut blocks);
+    prompt(study, &mut blocks);
     rates(study, &mut blocks);
     contrasts(study, &mut blocks);
     overlap(study, &mut blocks);
@@ -85,9 +85,70 @@ pub(in crate::report) fn page(inputs: &Inputs, study: &Study) -> Result<Page> {
     })
 }
 
+/// What was asked, and how it was decided.
+fn question(study: &Study, blocks: &mut Vec<Block>) {
+    let primary = &study.primary;
+    let levels: Vec<String> = study
+        .levels
+        .iter()
+        .map(|(level, _)| level.to_string())
+        .collect();
+    let of = |model: &String| {
+        let size = parameters(study.parameters(model));
+        format!("{model} ({size} parameters)")
+    };
+    let models: Vec<String> = study.models.iter().map(of).collect();
+    let prevents = match study.goldfish.as_slice() {
+        [] => String::new(),
+        arms => format!(" And does training with {} prevent it?", arms.join(" or ")),
+    };
+    let clusters = study.levels.iter().filter_map(|(_, bucket)| {
+        let model = study.models.first()?;
+        let arm = study.arms.first()?;
+        Some(study.estimate(model, arm, bucket, &primary.to)?.clusters)
+    });
+    let clusters: Vec<String> = clusters.map(count).collect();
+    blocks.push(Block::Section("question", "The question"));
+    blocks.push(Block::Paragraph(
+        format!(
+            "Of documents trained on {} times, how many does {} reproduce: their last {} tokens, greedily decoded after {}, \
+             token for token?{prevents} The unit of every statistic is the cluster of an article and its near-copies \
+             ({} clusters by bucket, every trial counted in them once). Decided before training: the primary contrast is {} \
+             of {} from {} to {} at {} presentations, at level {}; its family is adjusted by Holm, all other tests by Benjamini \
+             and Hochberg.",
+            levels.join(", "),
+            models.join(", "),
+            primary.suffix,
+            match primary.prefix.as_str() {
+                "all" => "everything before them".to_owned(),
+                prefix => format!("the {prefix} before them"),
+            },
+            clusters.join(", "),
+            findings::kind(&primary.contrast),
+            primary.measure.replace('_', " "),
+            primary.from,
+            primary.to,
+            primary.exposures,
+            percent(primary.level)
+        )
+        .into(),
+    ));
+}
+
 fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
-    blocks.push(Block::Section("summary", "What was found"));
-    blocks.push(Block::List(findings::sentences(study)));
+    blocks.push(Block::Section("summary", "The answer"));
+    let found = findings::sentences(study);
+    if study.models.len() > 1 {
+        blocks.push(Block::List(found));
+    } else {
+        let mut answer = Text::new();
+        for sentence in found {
+            answer.0.extend(sentence.0);
+            answer = answer.plain(" ");
+        }
+        blocks.push(Block::Paragraph(answer));
+    }
+    blocks.push(Block::Paragraph("What to keep in mind:".into()));
     let mut caveats = vec![Text::from(
         "These numbers hold under one recipe (one schedule, one learning rate, one optimizer); \
          nothing is extrapolated beyond the sizes and presentations run.",
@@ -145,7 +206,7 @@ fn main_figure(study: &Study, blocks: &mut Vec<Block>) {
          standard loss after as many presentations."
     };
     blocks.push(Block::Figure {
-        file: MEMORISATION,
+        file: figure::MEMORISATION,
         alternative: "Exact match and token accuracy by exposures of a document, per arm"
             .to_owned(),
         caption: Text::from(format!(
@@ -161,6 +222,46 @@ fn main_figure(study: &Study, blocks: &mut Vec<Block>) {
             percent(primary.level),
             interval_methods(study),
             primary.from,
+        )),
+    });
+}
+
+fn dose(study: &Study, blocks: &mut Vec<Block>) {
+    if study.curves.is_empty() {
+        return;
+    }
+    let primary = &study.primary;
+    blocks.push(Block::Section(
+        "dose",
+        "Over training, and after the last presentation",
+    ));
+    blocks.push(Block::Figure {
+        file: figure::DOSE,
+        alternative: "Exact match and log-probability over training, per bucket".to_owned(),
+        caption: Text::from(format!(
+            "All documents scored every so many steps: exact match of the last {} tokens, and the mean log-probability of these \
+             tokens, with {} intervals over clusters, trials pooled. Left: by step, the warm-up included. Right: documents that are \
+             not presented again, by steps since their last presentation, which shows what is forgotten.",
+            primary.suffix,
+            percent(primary.level)
+        )),
+    });
+}
+
+fn prompt(study: &Study, blocks: &mut Vec<Block>) {
+    if study.prefixes.len() < 2 {
+        return;
+    }
+    blocks.push(Block::Section("prompt", "Length of the prompt"));
+    blocks.push(Block::Figure {
+        file: figure::PROMPT,
+        alternative: "Exact match by length of the prompt".to_owned(),
+        caption: Text::from(format!(
+            "Exact match of the last {} tokens at time {} after prompts of so many ids directly before them, or after all that \
+             stands before them; {} intervals. The lengths are set at equal distances.",
+            study.primary.suffix,
+            study.primary.to,
+            percent(study.primary.level)
         )),
     });
 }
@@ -205,7 +306,7 @@ fn training(study: &Study, blocks: &mut Vec<Block>) {
         return;
     }
     blocks.push(Block::Figure {
-        file: TRAINING,
+        file: figure::TRAINING,
         alternative: "Training loss by optimizer step, per arm".to_owned(),
         caption: "Loss of each step as recorded, not smoothed. Grey: the warm-up on background text, \
                   run once and shared by the arms. Under Goldfish the loss is the mean over the tokens \

@@ -8,7 +8,7 @@ use crate::report::format::{
     NONE, count, interval, number, optional, p_value, percent, with_interval,
 };
 use crate::report::page::{Block, Table, Text};
-use crate::report::study::Study;
+use crate::report::study::{SIZE, Study};
 use crate::report::tables::Estimate;
 
 pub(super) fn rates(study: &Study, blocks: &mut Vec<Block>) {
@@ -173,7 +173,8 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
         ],
     );
     let several = study.models.len() > 1;
-    for row in &study.contrasts {
+    // Neighbouring sizes have a table of their own.
+    for row in study.contrasts.iter().filter(|row| row.kind != SIZE) {
         let is_primary = row.kind == primary.contrast
             && row.measure == primary.measure
             && row.bucket == primary.bucket

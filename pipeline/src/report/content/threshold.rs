@@ -3,9 +3,11 @@
 use axmem_eval::estimate::{Place, Threshold};
 
 use super::arm_name;
-use crate::report::format::{count, number, parameters, percent, plural};
+use crate::report::figure;
+use crate::report::findings;
+use crate::report::format::{count, number, p_value, parameters, percent, plural, with_interval};
 use crate::report::page::{Block, Table, Text};
-use crate::report::study::Study;
+use crate::report::study::{SIZE, Study};
 
 /// Nothing in a study of one model.
 pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
@@ -20,6 +22,29 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
     blocks.push(Block::List(
         rows.iter().map(|row| sentence(row).into()).collect(),
     ));
+    blocks.push(Block::Figure {
+        file: figure::SCALING,
+        alternative: "Exact match and log-probability by number of parameters, per number of exposures".to_owned(),
+        caption: Text::from(format!(
+            "Left: exact match of the last {} tokens at time {} by number of parameters, a line for each number of presentations, \
+             the control among them, with {} intervals over clusters; open markers are the same documents at time {}, before they \
+             were trained on. Dashed: the rate asked for; shaded: the interval of the size from which {} exposures reach it. \
+             Right: the change of the suffix's log-probability from {} to {} minus that of the control, which shows effects too \
+             small for exact match. {} Under one recipe.",
+            primary.suffix,
+            primary.to,
+            percent(primary.level),
+            primary.from,
+            first.exposures,
+            primary.from,
+            primary.to,
+            if study.random {
+                "From random weights, not continued training."
+            } else {
+                "Continued training of published weights."
+            }
+        )),
+    });
     let mut table = Table::new(
         format!(
             "Share of documents gained between warm and after, among those not reproduced at warm; control documents have \
@@ -62,6 +87,56 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
         table.row(line);
     }
     blocks.push(Block::Table(table));
+    sizes(study, blocks);
+}
+
+/// Each rung against the next smaller one.
+fn sizes(study: &Study, blocks: &mut Vec<Block>) {
+    let primary = &study.primary;
+    let mut table = Table::new(
+        format!(
+            "Each model against the next smaller one: the change from {} to {} of the larger minus that of the smaller, on the same \
+             documents, of exact match (difference of rates) and of the suffix's log-probability (nats). Models with different \
+             tokenizers see other spans of the same articles, so they are not paired, which the method says.",
+            primary.from, primary.to
+        ),
+        5,
+        &[
+            "Smaller",
+            "Larger",
+            "Of",
+            "Arm",
+            "Bucket",
+            "Method",
+            "Difference",
+            "Level",
+            "p",
+            "p adjusted",
+            "Clusters",
+        ],
+    );
+    let rows = study.contrasts.iter().filter(|row| {
+        row.kind == SIZE && row.suffix == primary.suffix && row.prefix == primary.prefix
+    });
+    for row in rows {
+        let difference = with_interval(row.estimate.unwrap_or(f64::NAN), row.low, row.high);
+        table.row(vec![
+            row.from.as_str().into(),
+            row.to.as_str().into(),
+            row.measure.replace('_', " ").into(),
+            arm_name(&row.arm),
+            row.bucket.as_str().into(),
+            findings::methods(&row.method).into(),
+            difference.into(),
+            percent(row.level).into(),
+            p_value(row.p).into(),
+            p_value(row.p_adjusted).into(),
+            count(row.clusters).into(),
+        ]);
+    }
+    if !table.rows.is_empty() {
+        blocks.push(Block::Table(table));
+    }
 }
 
 /// A size, or the place of one that is not between rungs.

@@ -1,19 +1,24 @@
-//! The two figures, as SVG.
+//! The figures, as SVG, from tables only.
 //!
-//! Owns: memorisation by exposures of the ledger (rate with intervals beside the graded response)
-//! and loss by step. Each arm has its own colour and marker. One row of panels per model.
+//! Here: memorisation by exposures of the ledger, rate with intervals beside the graded response. Each arm has its
+//! own colour and marker. One row of panels per model.
+
+mod dose;
+mod forest;
+mod lines;
+mod overlap;
+mod prompt;
+mod scaling;
+mod training;
 
 use std::ops::Range;
 
 use anyhow::Result;
-use plotters::prelude::{
-    BLACK, ChartBuilder, Circle, Color, PathElement, RGBColor, Rectangle, Text, WHITE,
-};
+use plotters::prelude::{BLACK, ChartBuilder, Circle, Color, PathElement, Text, WHITE};
 use plotters::style::text_anchor::HPos;
 
 use super::chart::{
-    Axis, Canvas, LABEL_SIZE, TICK_SIZE, TITLE_SIZE, WIDTH, colour, draw, marker, round_ticks,
-    text_style,
+    Axis, Canvas, LABEL_SIZE, TICK_SIZE, TITLE_SIZE, WIDTH, colour, draw, marker, text_style,
 };
 use super::findings::method;
 use super::study::Study;
@@ -24,8 +29,23 @@ const ROW_HEIGHT: i32 = 400;
 const APART: f64 = 15.0;
 const APART_WITH_TRIALS: f64 = 22.0;
 
+/// What stands in the panels besides lines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marks<'a> {
+    /// Nothing.
+    Lines,
+    /// Markers.
+    Markers,
+    /// Markers, and open ones with this meaning.
+    Before(&'a str),
+}
+
 /// Legend in a strip of its own above the panels, so that it never lies over data.
-fn legend(canvas: &Canvas<'_>, study: &Study, baseline: Option<&str>) -> Result<()> {
+fn legend<'a>(
+    canvas: &Canvas<'_>,
+    names: impl Iterator<Item = &'a str>,
+    marks: Marks<'_>,
+) -> Result<()> {
     let mut x = 78;
     let y = LEGEND_HEIGHT / 2 + 2;
     let label = |x: i32, text: String| {
@@ -37,23 +57,22 @@ fn legend(canvas: &Canvas<'_>, study: &Study, baseline: Option<&str>) -> Result<
     };
     // Room for a word in the average sans-serif face.
     let advance = |text: &str| 40 + text.chars().count() as i32 * 9;
-    for (index, arm) in study.arms.iter().enumerate() {
+    let mut shown = 0;
+    for (index, name) in names.enumerate() {
+        shown = index as i32 + 1;
         let line = colour(index).stroke_width(2);
         canvas.draw(&PathElement::new(vec![(x - 12, y), (x + 12, y)], line))?;
-        if baseline.is_some() {
+        if marks != Marks::Lines {
             marker(canvas, index, (x, y), 6, false)?;
         }
-        label(x + 20, arm.clone())?;
-        x += advance(arm);
+        label(x + 20, name.to_owned())?;
+        x += advance(name);
     }
-    if let Some(text) = baseline {
-        for index in 0..study.arms.len().min(2) {
-            marker(canvas, index, (x + index as i32 * 18, y), 7, true)?;
+    if let Marks::Before(text) = marks {
+        for index in 0..shown.min(2) {
+            marker(canvas, index as usize, (x + index * 18, y), 7, true)?;
         }
-        label(
-            x + 20 + (study.arms.len().min(2) as i32 - 1) * 18,
-            text.to_owned(),
-        )?;
+        label(x + 20 + (shown.min(2) - 1) * 18, text.to_owned())?;
     }
     Ok(())
 }
@@ -98,6 +117,15 @@ fn tick_name(level: u32) -> String {
         "control".to_owned()
     } else {
         level.to_string()
+    }
+}
+
+/// A bucket by its nominal presentations, such as `8 ×`.
+fn bucket_name(level: u32) -> String {
+    if level == 0 {
+        tick_name(0)
+    } else {
+        format!("{level} ×")
     }
 }
 
@@ -327,13 +355,13 @@ pub(super) fn interval_methods(study: &Study) -> String {
 }
 
 /// Exact match and token accuracy by exposures, arms side by side.
-pub(super) fn memorisation(study: &Study) -> Result<String> {
+fn memorisation(study: &Study) -> Result<String> {
     let height = LEGEND_HEIGHT + ROW_HEIGHT * study.models.len() as i32;
     draw(height, "Memorisation by exposures", |canvas| {
         legend(
             canvas,
-            study,
-            Some(&format!("open: before ({})", study.primary.from)),
+            study.arms.iter().map(String::as_str),
+            Marks::Before(&format!("open: before ({})", study.primary.from)),
         )?;
         for (index, model) in study.models.iter().enumerate() {
             let top = LEGEND_HEIGHT + ROW_HEIGHT * index as i32;
@@ -373,134 +401,42 @@ pub(super) fn memorisation(study: &Study) -> Result<String> {
     })
 }
 
-/// Steps of one curve, the training steps counted on from the warm-up.
-struct Curve {
-    arm: Option<usize>,
-    points: Vec<(f64, f64)>,
-}
+/// File of the main figure.
+pub(super) const MEMORISATION: &str = "memorisation.svg";
+/// File of the training curves.
+pub(super) const TRAINING: &str = "training.svg";
+/// File of the scaling threshold.
+pub(super) const SCALING: &str = "threshold.svg";
+/// File of the arms beside their matched baselines.
+pub(super) const GOLDFISH: &str = "goldfish.svg";
+/// File of what was kept, gained, lost and never reproduced.
+pub(super) const OVERLAP: &str = "overlap.svg";
+/// File of memorisation by length of the prompt.
+pub(super) const PROMPT: &str = "prompt-length.svg";
 
-/// Most points drawn of one curve; longer ones are thinned evenly.
-const MOST_POINTS: usize = 3000;
+/// File of the curves over training.
+pub(super) const DOSE: &str = "dose.svg";
 
-/// Curves of one model, the shared warm-up first, and the step where it ends.
-fn curves(study: &Study, model: &str) -> (Vec<Curve>, Option<f64>) {
-    let rows = || study.steps.iter().filter(|row| row.model == model);
-    let last_warmup = rows()
-        .filter(|row| row.phase == "warmup")
-        .map(|row| row.step)
-        .max();
-    let mut keys: Vec<(bool, &str, u32)> = Vec::new();
-    for row in rows() {
-        let key = (row.phase != "warmup", row.arm.as_str(), row.trial);
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    keys.sort_unstable();
-    let mut curves = Vec::new();
-    for (train, arm, trial) in keys {
-        let mut points: Vec<(f64, f64)> = rows()
-            .filter(|row| {
-                (row.phase != "warmup", row.arm.as_str(), row.trial) == (train, arm, trial)
-            })
-            .filter(|row| row.loss.is_finite())
-            .map(|row| (row.step as f64, row.loss))
-            .collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let stride = points.len().div_ceil(MOST_POINTS).max(1);
-        curves.push(Curve {
-            arm: train
-                .then(|| study.arms.iter().position(|name| name == arm))
-                .flatten(),
-            points: points.into_iter().step_by(stride).collect(),
-        });
-    }
-    (curves, last_warmup.map(|last| last as f64 + 0.5))
-}
-
-/// Loss by step, one curve per arm and trial, the warm-up drawn once.
-pub(super) fn training(study: &Study) -> Result<String> {
-    const HEIGHT: i32 = 360;
-    let height = LEGEND_HEIGHT + HEIGHT * study.models.len() as i32;
-    draw(height, "Training loss by step", |canvas| {
-        legend(canvas, study, None)?;
-        for (index, model) in study.models.iter().enumerate() {
-            let top = LEGEND_HEIGHT + HEIGHT * index as i32;
-            loss_panel(canvas, study, model, top..top + HEIGHT)?;
-        }
-        Ok(())
-    })
-}
-
-fn loss_panel(canvas: &Canvas<'_>, study: &Study, model: &str, rows: Range<i32>) -> Result<()> {
-    let (curves, warmup_end) = curves(study, model);
-    let all = || curves.iter().flat_map(|curve| curve.points.iter());
-    let steps = all().map(|point| point.0).fold(1.0, f64::max);
-    let highest = all().map(|point| point.1).fold(0.1, f64::max);
-    let x = 0.0..steps * 1.01;
-    let y = 0.0..highest * 1.05;
-    let area = canvas
-        .clone()
-        .shrink((0, rows.start), (WIDTH as u32, rows.len() as u32));
-    let (x_ticks, y_ticks) = (round_ticks(&x, 8.0), round_ticks(&y, 6.0));
-    let mut chart = ChartBuilder::on(&area)
-        .margin_top(30)
-        .margin_right(20)
-        .margin_bottom(6)
-        .margin_left(8)
-        .x_label_area_size(58)
-        .y_label_area_size(62)
-        .build_cartesian_2d(
-            Axis {
-                range: x,
-                ticks: x_ticks,
-            },
-            Axis {
-                range: y,
-                ticks: y_ticks,
-            },
-        )?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(WHITE.mix(0.0))
-        .bold_line_style(BLACK.mix(0.12))
-        .axis_style(BLACK.mix(0.8).stroke_width(1))
-        .x_label_formatter(&|value| format!("{value}"))
-        .y_label_formatter(&|value| super::format::number(*value))
-        .label_style(text_style(LABEL_SIZE, BLACK, HPos::Center))
-        .axis_desc_style(text_style(TITLE_SIZE, BLACK, HPos::Center))
-        .x_desc("optimizer step")
-        .y_desc("loss (nats per kept token)")
-        .draw()?;
-    let pixel = |point: &(f64, f64)| chart.backend_coord(point);
+/// All figures that a study has, by file name.
+pub(super) fn all(study: &Study) -> Result<Vec<(&'static str, String)>> {
+    let mut figures = vec![
+        (MEMORISATION, memorisation(study)?),
+        (TRAINING, training::draw(study)?),
+        (OVERLAP, overlap::draw(study)?),
+    ];
     if study.models.len() > 1 {
-        canvas.draw(&Text::new(
-            model.to_owned(),
-            (78, rows.start + 14),
-            text_style(TITLE_SIZE, BLACK, HPos::Left),
-        ))?;
+        figures.push((SCALING, scaling::draw(study)?));
     }
-    let grey = RGBColor(110, 110, 110);
-    if let Some(end) = warmup_end.filter(|end| *end < steps) {
-        let (x, top) = pixel(&(end, highest * 1.05));
-        let (_, bottom) = pixel(&(end, 0.0));
-        canvas.draw(&Rectangle::new(
-            [(x, top), (x + 1, bottom)],
-            grey.mix(0.5).filled(),
-        ))?;
-        canvas.draw(&Text::new(
-            "end of warm-up".to_owned(),
-            (x + 8, top + 12),
-            text_style(LABEL_SIZE, grey, HPos::Left),
-        ))?;
+    if !study.goldfish.is_empty() {
+        figures.push((GOLDFISH, forest::draw(study)?));
     }
-    for curve in &curves {
-        let style = curve.arm.map_or(grey.mix(0.9), |arm| colour(arm).mix(0.85));
-        let line: Vec<(i32, i32)> = curve.points.iter().map(pixel).collect();
-        canvas.draw(&PathElement::new(line, style.stroke_width(2)))?;
+    if !study.curves.is_empty() {
+        figures.push((DOSE, dose::draw(study)?));
     }
-    Ok(())
+    if study.prefixes.len() > 1 {
+        figures.push((PROMPT, prompt::draw(study)?));
+    }
+    Ok(figures)
 }
 
 #[cfg(test)]
