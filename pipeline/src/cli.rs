@@ -4,7 +4,7 @@ mod audit;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axmem_trainer::launch::Threads;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -20,6 +20,7 @@ use crate::plan::Stage;
 use crate::ranks::{self, Ranks};
 use crate::rates;
 use crate::run::{self, Request};
+use crate::show;
 use crate::store::Store;
 use crate::verify;
 
@@ -298,69 +299,101 @@ impl Export {
 }
 
 impl Study {
-    fn request(&self, until: Stage) -> Result<Request> {
-        Ok(Request {
-            experiment: experiment::load(&self.file, &self.sets)?,
-            store: Store::new(&self.store),
-            until,
-            only: Only::default(),
-        })
+    /// The experiments of the file.
+    fn load_all(&self) -> Result<Vec<Experiment>> {
+        experiment::load_all(&self.file, &self.sets)
     }
 
+    /// The one experiment of the file.
+    fn load(&self) -> Result<Experiment> {
+        experiment::load(&self.file, &self.sets).map_err(ranks::refuse)
+    }
+
+    /// The experiments one after another; they share the store, so what several need is made once.
     fn run(&self, until: Stage, only: Option<Only>) -> Result<()> {
-        let mut request = self.request(until).map_err(ranks::refuse)?;
-        request.only = only.unwrap_or_default();
-        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let only = only.unwrap_or_default();
+        let mut experiments = self
+            .load_all()
+            .and_then(|all| only.of(all))
+            .map_err(ranks::refuse)?;
+        let ranks = Ranks::join(
+            experiments
+                .iter_mut()
+                .map(|experiment| &mut experiment.grid),
+        )?;
         let events = Events::new(self.style(&ranks));
-        let what = until.name();
-        self.agree(&ranks, what, &request.experiment)
-            .and_then(|()| run::run(request, &ranks, &events))
+        self.agree(&ranks, until.name(), &experiments)
+            .and_then(|()| self.run_each(experiments, until, &only, &ranks, &events))
             .map_err(|error| ranks.fail(error))
     }
 
+    fn run_each(
+        &self,
+        experiments: Vec<Experiment>,
+        until: Stage,
+        only: &Only,
+        ranks: &Ranks,
+        events: &Events,
+    ) -> Result<()> {
+        let of = experiments.len();
+        for (index, experiment) in experiments.into_iter().enumerate() {
+            let name = experiment.name.clone();
+            let request = Request {
+                experiment,
+                store: Store::new(&self.store),
+                until,
+                only: only.clone(),
+            };
+            if of == 1 {
+                return run::run(request, ranks, events);
+            }
+            let number = index + 1;
+            let fields = json!({ "name": name, "number": number, "of": of });
+            let sentence = format!("experiment {number} of {of}: {name}");
+            events.tell("experiment", fields, &sentence);
+            run::run(request, ranks, events).with_context(|| format!("experiment {name}"))?;
+        }
+        Ok(())
+    }
+
     fn rates(&self, peaks: Vec<f64>) -> Result<()> {
-        let Request {
-            experiment, store, ..
-        } = self.request(Stage::Score).map_err(ranks::refuse)?;
         let mut request = rates::Request {
-            experiment,
-            store,
+            experiment: self.load()?,
+            store: Store::new(&self.store),
             peaks,
         };
-        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let ranks = Ranks::join([&mut request.experiment.grid])?;
         let events = Events::new(self.style(&ranks));
         self.agree(
             &ranks,
             &format!("rates {:?}", request.peaks),
-            &request.experiment,
+            std::slice::from_ref(&request.experiment),
         )
         .and_then(|()| rates::run(&request, &ranks, &events))
         .map_err(|error| ranks.fail(error))
     }
 
     fn certify(&self, steps: u64) -> Result<()> {
-        let Request {
-            experiment, store, ..
-        } = self.request(Stage::Weights).map_err(ranks::refuse)?;
         let mut request = certify::Request {
-            experiment,
-            store,
+            experiment: self.load()?,
+            store: Store::new(&self.store),
             steps,
         };
-        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let ranks = Ranks::join([&mut request.experiment.grid])?;
         let events = Events::new(self.style(&ranks));
-        self.agree(&ranks, &format!("certify {steps}"), &request.experiment)
+        let experiments = std::slice::from_ref(&request.experiment);
+        self.agree(&ranks, &format!("certify {steps}"), experiments)
             .and_then(|()| certify::run(&request, &ranks, &events))
             .map_err(|error| ranks.fail(error))
     }
 
     /// Every process of a launcher must do the same to the same.
-    fn agree(&self, ranks: &Ranks, what: &str, experiment: &Experiment) -> Result<()> {
+    fn agree(&self, ranks: &Ranks, what: &str, experiments: &[Experiment]) -> Result<()> {
         ranks.agree(&json!([
             env!("AXMEM_VERSION"),
             what,
             self.store,
-            experiment
+            experiments
         ]))
     }
 
@@ -374,9 +407,11 @@ impl Study {
     }
 
     fn show(&self) -> Result<()> {
-        let mut request = self.request(Stage::Report)?;
-        request.experiment.grid.fill(ranks::started());
-        run::show(request, self.json)
+        let mut experiments = self.load_all()?;
+        for experiment in &mut experiments {
+            experiment.grid.fill(ranks::started());
+        }
+        show::show(experiments, &Store::new(&self.store), self.json)
     }
 }
 

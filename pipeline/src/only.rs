@@ -47,6 +47,22 @@ impl Only {
             && agree(self.trial, subject.trial)
     }
 
+    /// The experiments that have the part.
+    ///
+    /// # Errors
+    /// None of them has it.
+    pub fn of(&self, mut all: Vec<Experiment>) -> Result<Vec<Experiment>> {
+        let first = all
+            .first()
+            .map_or(Ok(()), |experiment| self.check(experiment));
+        all.retain(|experiment| self.check(experiment).is_ok());
+        if all.is_empty() {
+            first.map(|()| all)
+        } else {
+            Ok(all)
+        }
+    }
+
     /// Refuses a part that the study does not have.
     ///
     /// # Errors

@@ -124,3 +124,51 @@ fn what_a_ladder_cannot_be_is_refused_with_the_place() {
         assert!(text.contains(said), "{set}: {text}");
     }
 }
+
+#[test]
+fn a_file_with_a_matrix_runs_its_experiments_on_one_store() {
+    let store = tempfile::tempdir().expect("a folder");
+    let file = smoke().with_file_name("smoke-threshold.yaml");
+    let command = |name: &str, more: &[&str]| {
+        let mut command = axmem(&[name]);
+        command.arg(&file).arg("--store").arg(store.path());
+        command.args(more);
+        command
+    };
+    let output = command("plan", &[]).output().expect("a plan");
+    let plan = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shared = |line: &&str| line.contains(" shared ") && !line.contains("made once");
+    assert!(plan.contains("smoke-threshold-narrow: ") && plan.contains("smoke-threshold-deep: "));
+    assert_eq!(
+        plan.lines().filter(shared).count(),
+        3,
+        "corpus, tokens, buckets: {plan}"
+    );
+    assert!(
+        plan.contains("2 experiments, ") && plan.contains("; 3 are shared"),
+        "{plan}"
+    );
+
+    let (code, text) = finish(&mut command("run", &[]));
+    assert_eq!(code, 0, "{text}");
+    for name in ["narrow", "deep"] {
+        let summary = store
+            .path()
+            .join(format!("smoke-threshold-{name}/summary.json"));
+        let summary: Value =
+            serde_json::from_str(&fs::read_to_string(summary).expect("a summary")).expect("JSON");
+        assert_eq!(summary["experiment"], format!("smoke-threshold-{name}"));
+        assert_ne!(summary["threshold"], Value::Null);
+    }
+    assert_eq!(files(&store.path().join("buckets-v2")), 1, "made once");
+    let (code, text) = finish(&mut command("run", &[]));
+    assert_eq!(
+        (code, text.matches("nothing to do").count()),
+        (0, 2),
+        "{text}"
+    );
+}
+
+fn files(folder: &Path) -> usize {
+    fs::read_dir(folder).expect("a folder").count()
+}
