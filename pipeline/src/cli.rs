@@ -43,10 +43,12 @@ Examples:
   axmem run experiments/quickstart.yaml --set seed=1 --store /scratch/runs
   axmem run experiments/quickstart.yaml --set train.rate.peak=1e-3 --set buckets.size=12
   axmem run experiments/70b.yaml --dry-run
-  axmem run experiments/ladder-cpu.yaml --only model=large,trial=0
+  axmem run experiments/ladder-cpu.yaml --only model=20m,trial=0
+  axmem run experiments/quickstart.yaml --set matrix.seed=[0,1,2]
 
 A run that was interrupted goes on where it was; a second run does nothing but print where the
-report is. A changed setting repeats exactly what depends on it.";
+report is. A changed setting repeats exactly what depends on it. A file with a `matrix` is several
+experiments, run one after another.";
 
 const RATES_EXAMPLES: &str = "\
 Example:
@@ -105,7 +107,7 @@ enum Command {
         #[arg(long, value_name = "PART", conflicts_with = "dry_run")]
         only: Option<Only>,
     },
-    /// Print the ordered stages of a study with their keys and state; start nothing
+    /// Print the ordered stages of a study, or of every experiment of a matrix, with their keys and state; start nothing
     #[command(after_help = "Example:\n  axmem plan experiments/70b.yaml")]
     Plan(Study),
     /// Prepare the data: documents, tokens, buckets, background and held-out text
@@ -319,7 +321,7 @@ impl Study {
         let ranks = Ranks::join(
             experiments
                 .iter_mut()
-                .map(|experiment| &mut experiment.grid),
+                .flat_map(|experiment| only.layouts(experiment)),
         )?;
         let events = Events::new(self.style(&ranks));
         self.agree(&ranks, until.name(), &experiments)
@@ -362,7 +364,7 @@ impl Study {
             store: Store::new(&self.store),
             peaks,
         };
-        let ranks = Ranks::join([&mut request.experiment.grid])?;
+        let ranks = Ranks::join(Only::default().layouts(&mut request.experiment))?;
         let events = Events::new(self.style(&ranks));
         self.agree(
             &ranks,
@@ -379,7 +381,9 @@ impl Study {
             store: Store::new(&self.store),
             steps,
         };
-        let ranks = Ranks::join([&mut request.experiment.grid])?;
+        // The first model is certified.
+        let first = Only::of_model(&request.experiment.models[0].name);
+        let ranks = Ranks::join(first.layouts(&mut request.experiment))?;
         let events = Events::new(self.style(&ranks));
         let experiments = std::slice::from_ref(&request.experiment);
         self.agree(&ranks, &format!("certify {steps}"), experiments)
@@ -409,7 +413,9 @@ impl Study {
     fn show(&self) -> Result<()> {
         let mut experiments = self.load_all()?;
         for experiment in &mut experiments {
-            experiment.grid.fill(ranks::started());
+            for layout in Only::default().layouts(experiment) {
+                layout.fill(ranks::started());
+            }
         }
         show::show(experiments, &Store::new(&self.store), self.json)
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::Result;
 
 use crate::exit::Failure;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Layout, Model};
 use crate::plan::{Stage, Subject};
 
 /// Which models, arms and trials are wanted; nothing said is all.
@@ -17,6 +17,33 @@ pub struct Only {
 }
 
 impl Only {
+    /// The part that is about one model.
+    pub fn of_model(name: &str) -> Self {
+        Self {
+            model: Some(name.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// The layouts of the ranks that the part runs on.
+    pub fn layouts<'a>(
+        &self,
+        experiment: &'a mut Experiment,
+    ) -> impl Iterator<Item = &'a mut Layout> + use<'a> {
+        let name = self.model.clone();
+        let is_wanted = move |model: &Model| name.as_ref().is_none_or(|name| *name == model.name);
+        let mut wanted = experiment.models.iter().filter(|model| is_wanted(model));
+        let shared = wanted.any(|model| model.grid.is_none());
+        let models = experiment.models.iter_mut();
+        let own = models
+            .filter(move |model| is_wanted(model))
+            .filter_map(|model| model.grid.as_mut());
+        shared
+            .then_some(&mut experiment.grid)
+            .into_iter()
+            .chain(own)
+    }
+
     /// Whether it is the whole study.
     pub fn is_all(&self) -> bool {
         *self == Self::default()

@@ -102,13 +102,18 @@ impl Ranks {
         let check = layouts.iter().any(|layout| layout.check);
         let ranks = Self::Processes(Processes::start(timeout(&layouts), check)?);
         let processes = ranks.processes();
+        let alone = if layouts.len() > 1 {
+            "; models with grids of other sizes are run one by one, with --only model=NAME"
+        } else {
+            ""
+        };
         for layout in layouts {
             layout.fill(processes);
             let grid = &layout.grid;
             if grid.ranks() != processes {
                 return Err(ranks.fail(Failure::usage(format!(
                     "grid: {grid} has {} {}, but {} has started {processes} processes; make the two numbers equal, or \
-                     set `grid: auto`",
+                     set `grid: auto`{alone}",
                     grid.ranks(),
                     if grid.ranks() == 1 { "rank" } else { "ranks" },
                     launched.launcher

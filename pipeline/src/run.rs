@@ -18,7 +18,7 @@ use crate::experiment::{Experiment, Text, TokenizerChoice, Weights};
 use crate::only::Only;
 use crate::plan::{self, Node, Plan, Stage};
 use crate::ranks::Ranks;
-use crate::stages::{self, Context, engine};
+use crate::stages::{self, Context};
 use crate::store::{self, Lock, Manifest, RanksRecord, Store};
 
 /// What is to be done.
@@ -324,7 +324,9 @@ impl Runner<'_> {
 
     fn manifest(&self, node: &Node, seconds: f64, sealed: Value) -> Manifest {
         let experiment = self.experiment;
-        let grid = &experiment.grid.grid;
+        let model = node.subject.model.map(|model| &experiment.models[model]);
+        let layout = experiment.layout(model);
+        let grid = &layout.grid;
         let input = |&index: &usize| {
             let node = &self.plan.nodes[index];
             (node.stage.name().to_owned(), node.key.clone())
@@ -344,7 +346,7 @@ impl Runner<'_> {
                 back_end: self.ranks.back_end().to_owned(),
                 processes: self.ranks.processes(),
                 order: grid.order,
-                schedule: engine::schedule(experiment),
+                schedule: layout.schedule(experiment.train.recompute),
             }),
             dtype: plan::dtype(experiment, node).name().to_owned(),
             host: store::host(),

@@ -5,6 +5,7 @@ use axmem_trainer::{AttentionSplit, Axis, Overlap};
 use super::*;
 
 mod files;
+mod models;
 
 /// The one experiment of a text.
 fn from_text(text: &str, name: &str, sets: &[String]) -> Result<Experiment> {

@@ -172,3 +172,35 @@ fn a_file_with_a_matrix_runs_its_experiments_on_one_store() {
 fn files(folder: &Path) -> usize {
     fs::read_dir(folder).expect("a folder").count()
 }
+
+#[test]
+fn a_model_with_its_own_batch_and_grid_is_trained_so_and_the_others_are_not() {
+    let store = tempfile::tempdir().expect("a folder");
+    let sets = ["--set", "model.1.batch=2", "--set", "model.2.grid={z: 2}"];
+    let (code, text) = ladder(store.path(), &sets);
+    assert_eq!(code, 0, "{text}");
+    let exposures: Vec<Exposure> = rows(store.path(), "exposures.parquet");
+    let last = |model: &str| {
+        let steps = exposures.iter().filter(|row| row.model == model);
+        steps.map(|row| row.step).max()
+    };
+    // 18 treated rows after 10 steps, in batches of 4 and of 2.
+    assert_eq!((last("small"), last("middle")), (Some(15), Some(19)));
+    let manifests = fs::read_dir(store.path().join("train-v1")).expect("trained models");
+    let grids: BTreeSet<(String, String)> = manifests
+        .map(|folder| {
+            let path = folder.expect("a folder").path().join("manifest.json");
+            let text = fs::read_to_string(path).expect("a manifest");
+            let manifest: Value = serde_json::from_str(&text).expect("JSON");
+            let model = manifest["settings"]["model"].as_str().expect("a model");
+            (model.to_owned(), manifest["grid"].to_string())
+        })
+        .collect();
+    let expected = [
+        ("small", "[1,1,1,1]"),
+        ("middle", "[1,1,1,1]"),
+        ("large", "[1,1,2,1]"),
+    ];
+    let expected = expected.map(|(model, grid)| (model.to_owned(), grid.to_owned()));
+    assert_eq!(grids, BTreeSet::from(expected));
+}
