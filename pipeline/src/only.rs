@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::Result;
 
 use crate::exit::Failure;
-use crate::experiment::{Experiment, Layout, Model};
+use crate::experiment::{Arm, Experiment, Layout, Model};
 use crate::plan::{Stage, Subject};
 
 /// Which models, arms and trials are wanted; nothing said is all.
@@ -96,7 +96,7 @@ impl Only {
     /// A usage error that names what there is.
     pub fn check(&self, experiment: &Experiment) -> Result<()> {
         let models = experiment.models.iter().map(|model| model.name.as_str());
-        let arms = experiment.train.arms.iter().map(|arm| arm.name());
+        let arms = experiment.train.arms.iter().map(Arm::name);
         one_of("model", self.model.as_deref(), models)?;
         one_of("arm", self.arm.as_deref(), arms)?;
         let trials = experiment.buckets.trials;

@@ -89,7 +89,11 @@ fn check(request: &Request) -> Result<()> {
     if peaks.iter().any(|peak| !peak.is_finite() || *peak <= 0.0) {
         return Err(Failure::usage("--peaks: a rate is a positive number"));
     }
-    if peaks.len() < 2 || peaks.windows(2).any(|pair| pair[0] == pair[1]) {
+    if peaks.len() < 2
+        || peaks
+            .windows(2)
+            .any(|pair| pair[0].total_cmp(&pair[1]).is_eq())
+    {
         return Err(Failure::usage("--peaks: give at least two different rates"));
     }
     Ok(())

@@ -36,10 +36,9 @@ pub(super) fn expand(mut tree: Node) -> Result<Vec<Node>, Problem> {
     }
     let mut names: Vec<&str> = trees.iter().filter_map(name).collect();
     names.sort_unstable();
-    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+    if let Some([name, ..]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         let message = format!(
-            "two experiments would be called {}; label the values, as in `train.batch: {{ small: 4, large: 8 }}`",
-            pair[0]
+            "two experiments would be called {name}; label the values, as in `train.batch: {{ small: 4, large: 8 }}`"
         );
         return Err(Problem::new(place, "matrix", message));
     }
