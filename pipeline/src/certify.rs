@@ -66,7 +66,7 @@ pub fn path(store: &Store, experiment: &Experiment) -> PathBuf {
 pub fn run(request: &Request, ranks: &Ranks, events: &Events) -> Result<()> {
     let experiment = &request.experiment;
     let study = study(experiment, request.steps)?;
-    let grid = &experiment.grid.grid;
+    let grid = &experiment.layout(experiment.models.first()).grid;
     let started = Instant::now();
     let trained = ranks.run(grid, |rank| Ok(certify::train(rank, &study)?))?;
     ranks.lead(|| {
@@ -116,7 +116,8 @@ pub fn run(request: &Request, ranks: &Ranks, events: &Events) -> Result<()> {
 
 /// The model, and the settings of the arm that masks most.
 fn study(experiment: &Experiment, steps: u64) -> Result<Study> {
-    let Weights::Random(shape) = &experiment.models[0].weights else {
+    let model = &experiment.models[0];
+    let Weights::Random(shape) = &model.weights else {
         return Err(Failure::model(
             "the sizes of published weights are not known to this version of axmem; certify a study with \
              model.random of the same heads and kv_heads",
@@ -133,11 +134,11 @@ fn study(experiment: &Experiment, steps: u64) -> Result<Study> {
     });
     // The study's rise and fall, in so many steps.
     let rise = u64::from(experiment.train.warmup.steps).min(steps / 4);
-    let mut rate = engine::rate(&experiment.train, &experiment.models[0], 0);
+    let mut rate = engine::rate(&experiment.train, model, 0);
     (rate.warmup_steps, rate.decay_steps) = (rise, steps - rise);
     Ok(Study {
         model: shape.config(vocab),
-        train: engine::config(experiment, masks.transpose()?),
+        train: engine::config(experiment, model, masks.transpose()?),
         rate,
         steps,
     })

@@ -4,7 +4,7 @@ mod audit;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axmem_trainer::launch::Threads;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -22,6 +22,7 @@ use crate::plan::Stage;
 use crate::ranks::{self, Ranks};
 use crate::rates;
 use crate::run::{self, Request};
+use crate::show;
 use crate::store::Store;
 use crate::verify;
 
@@ -44,10 +45,12 @@ Examples:
   axmem run experiments/quickstart.yaml --set seed=1 --store /scratch/runs
   axmem run experiments/quickstart.yaml --set train.rate.peak=1e-3 --set buckets.size=12
   axmem run experiments/70b.yaml --dry-run
-  axmem run experiments/ladder-cpu.yaml --only model=large,trial=0
+  axmem run experiments/ladder-cpu.yaml --only model=20m,trial=0
+  axmem run experiments/quickstart.yaml --set matrix.seed=[0,1,2]
 
 A run that was interrupted goes on where it was; a second run does nothing but print where the
-report is. A changed setting repeats exactly what depends on it.";
+report is. A changed setting repeats exactly what depends on it. A file with a `matrix` is several
+experiments, run one after another.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -115,7 +118,7 @@ enum Command {
         #[arg(long, value_name = "PART", conflicts_with = "dry_run")]
         only: Option<Only>,
     },
-    /// Print the ordered stages of a study with their keys and state; start nothing
+    /// Print the ordered stages of a study, or of every experiment of a matrix, with their keys and state; start nothing
     #[command(after_help = "Example:\n  axmem plan experiments/70b.yaml")]
     Plan(Study),
     /// Prepare the data: documents, tokens, buckets, background and held-out text
@@ -362,69 +365,103 @@ impl Report {
 }
 
 impl Study {
-    fn request(&self, until: Stage) -> Result<Request> {
-        Ok(Request {
-            experiment: experiment::load(&self.file, &self.sets)?,
-            store: Store::new(&self.store),
-            until,
-            only: Only::default(),
-        })
+    /// The experiments of the file.
+    fn load_all(&self) -> Result<Vec<Experiment>> {
+        experiment::load_all(&self.file, &self.sets)
     }
 
+    /// The one experiment of the file.
+    fn load(&self) -> Result<Experiment> {
+        experiment::load(&self.file, &self.sets).map_err(ranks::refuse)
+    }
+
+    /// The experiments one after another; they share the store, so what several need is made once.
     fn run(&self, until: Stage, only: Option<Only>) -> Result<()> {
-        let mut request = self.request(until).map_err(ranks::refuse)?;
-        request.only = only.unwrap_or_default();
-        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let only = only.unwrap_or_default();
+        let mut experiments = self
+            .load_all()
+            .and_then(|all| only.of(all))
+            .map_err(ranks::refuse)?;
+        let ranks = Ranks::join(
+            experiments
+                .iter_mut()
+                .flat_map(|experiment| only.layouts(experiment)),
+        )?;
         let events = Events::new(self.style(&ranks));
-        let what = until.name();
-        self.agree(&ranks, what, &request.experiment)
-            .and_then(|()| run::run(request, &ranks, &events))
+        self.agree(&ranks, until.name(), &experiments)
+            .and_then(|()| self.run_each(experiments, until, &only, &ranks, &events))
             .map_err(|error| ranks.fail(error))
     }
 
+    fn run_each(
+        &self,
+        experiments: Vec<Experiment>,
+        until: Stage,
+        only: &Only,
+        ranks: &Ranks,
+        events: &Events,
+    ) -> Result<()> {
+        let of = experiments.len();
+        for (index, experiment) in experiments.into_iter().enumerate() {
+            let name = experiment.name.clone();
+            let request = Request {
+                experiment,
+                store: Store::new(&self.store),
+                until,
+                only: only.clone(),
+            };
+            if of == 1 {
+                return run::run(request, ranks, events);
+            }
+            let number = index + 1;
+            let fields = json!({ "name": name, "number": number, "of": of });
+            let sentence = format!("experiment {number} of {of}: {name}");
+            events.tell("experiment", fields, &sentence);
+            run::run(request, ranks, events).with_context(|| format!("experiment {name}"))?;
+        }
+        Ok(())
+    }
+
     fn rates(&self, peaks: Vec<f64>) -> Result<()> {
-        let Request {
-            experiment, store, ..
-        } = self.request(Stage::Score).map_err(ranks::refuse)?;
         let mut request = rates::Request {
-            experiment,
-            store,
+            experiment: self.load()?,
+            store: Store::new(&self.store),
             peaks,
         };
-        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        let ranks = Ranks::join(Only::default().layouts(&mut request.experiment))?;
         let events = Events::new(self.style(&ranks));
         self.agree(
             &ranks,
             &format!("rates {:?}", request.peaks),
-            &request.experiment,
+            std::slice::from_ref(&request.experiment),
         )
         .and_then(|()| rates::run(&request, &ranks, &events))
         .map_err(|error| ranks.fail(error))
     }
 
     fn certify(&self, steps: u64) -> Result<()> {
-        let Request {
-            experiment, store, ..
-        } = self.request(Stage::Weights).map_err(ranks::refuse)?;
         let mut request = certify::Request {
-            experiment,
-            store,
+            experiment: self.load()?,
+            store: Store::new(&self.store),
             steps,
         };
-        let ranks = Ranks::join(&mut request.experiment.grid)?;
+        // The first model is certified.
+        let first = Only::of_model(&request.experiment.models[0].name);
+        let ranks = Ranks::join(first.layouts(&mut request.experiment))?;
         let events = Events::new(self.style(&ranks));
-        self.agree(&ranks, &format!("certify {steps}"), &request.experiment)
+        let experiments = std::slice::from_ref(&request.experiment);
+        self.agree(&ranks, &format!("certify {steps}"), experiments)
             .and_then(|()| certify::run(&request, &ranks, &events))
             .map_err(|error| ranks.fail(error))
     }
 
     /// Every process of a launcher must do the same to the same.
-    fn agree(&self, ranks: &Ranks, what: &str, experiment: &Experiment) -> Result<()> {
+    fn agree(&self, ranks: &Ranks, what: &str, experiments: &[Experiment]) -> Result<()> {
         ranks.agree(&json!([
             env!("AXMEM_VERSION"),
             what,
             self.store,
-            experiment
+            experiments
         ]))
     }
 
@@ -438,9 +475,13 @@ impl Study {
     }
 
     fn show(&self) -> Result<()> {
-        let mut request = self.request(Stage::Report)?;
-        request.experiment.grid.fill(ranks::started());
-        run::show(request, self.json)
+        let mut experiments = self.load_all()?;
+        for experiment in &mut experiments {
+            for layout in Only::default().layouts(experiment) {
+                layout.fill(ranks::started());
+            }
+        }
+        show::show(experiments, &Store::new(&self.store), self.json)
     }
 }
 

@@ -29,6 +29,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod scoring;
+pub mod show;
 pub mod stages;
 pub mod store;
 pub mod verify;

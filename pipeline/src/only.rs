@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::Result;
 
 use crate::exit::Failure;
-use crate::experiment::Experiment;
+use crate::experiment::{Arm, Experiment, Layout, Model};
 use crate::plan::{Stage, Subject};
 
 /// Which models, arms and trials are wanted; nothing said is all.
@@ -17,6 +17,33 @@ pub struct Only {
 }
 
 impl Only {
+    /// The part that is about one model.
+    pub fn of_model(name: &str) -> Self {
+        Self {
+            model: Some(name.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// The layouts of the ranks that the part runs on.
+    pub fn layouts<'a>(
+        &self,
+        experiment: &'a mut Experiment,
+    ) -> impl Iterator<Item = &'a mut Layout> + use<'a> {
+        let name = self.model.clone();
+        let is_wanted = move |model: &Model| name.as_ref().is_none_or(|name| *name == model.name);
+        let mut wanted = experiment.models.iter().filter(|model| is_wanted(model));
+        let shared = wanted.any(|model| model.grid.is_none());
+        let models = experiment.models.iter_mut();
+        let own = models
+            .filter(move |model| is_wanted(model))
+            .filter_map(|model| model.grid.as_mut());
+        shared
+            .then_some(&mut experiment.grid)
+            .into_iter()
+            .chain(own)
+    }
+
     /// Whether it is the whole study.
     pub fn is_all(&self) -> bool {
         *self == Self::default()
@@ -47,13 +74,29 @@ impl Only {
             && agree(self.trial, subject.trial)
     }
 
+    /// The experiments that have the part.
+    ///
+    /// # Errors
+    /// None of them has it.
+    pub fn of(&self, mut all: Vec<Experiment>) -> Result<Vec<Experiment>> {
+        let first = all
+            .first()
+            .map_or(Ok(()), |experiment| self.check(experiment));
+        all.retain(|experiment| self.check(experiment).is_ok());
+        if all.is_empty() {
+            first.map(|()| all)
+        } else {
+            Ok(all)
+        }
+    }
+
     /// Refuses a part that the study does not have.
     ///
     /// # Errors
     /// A usage error that names what there is.
     pub fn check(&self, experiment: &Experiment) -> Result<()> {
         let models = experiment.models.iter().map(|model| model.name.as_str());
-        let arms = experiment.train.arms.iter().map(|arm| arm.name());
+        let arms = experiment.train.arms.iter().map(Arm::name);
         one_of("model", self.model.as_deref(), models)?;
         one_of("arm", self.arm.as_deref(), arms)?;
         let trials = experiment.buckets.trials;

@@ -367,7 +367,7 @@ impl Builder<'_> {
     }
 
     fn grid(&mut self, model: usize, initial: &[Held]) -> usize {
-        let layout = &self.experiment.grid;
+        let layout = self.experiment.layout(Some(&self.experiment.models[model]));
         let settings = layout.hashed();
         let does = match layout.grid.ranks() {
             1 if layout.auto => "one rank, unless a launcher says more".to_owned(),
@@ -412,10 +412,20 @@ impl Builder<'_> {
         self.push(Stage::Score, subject, settings, inputs, does)
     }
 
+    /// Rows of a step and of a forward pass.
+    fn batch(&self, model: usize) -> (usize, usize) {
+        let model = &self.experiment.models[model];
+        (
+            self.experiment.batch(model),
+            self.experiment.micro_batch(model),
+        )
+    }
+
     /// One warm-up for each set of initial weights, and one more for each arm that masks it.
     fn warmup(&mut self, model: usize, initial: &[Held], grid: usize, buckets: usize) -> Vec<Held> {
         let experiment = self.experiment;
         let train = &experiment.train;
+        let (batch, micro_batch) = self.batch(model);
         let shares = |arm: &Arm| masks_warmup(arm).is_none();
         let mut warm = Vec::new();
         for held in initial {
@@ -427,8 +437,8 @@ impl Builder<'_> {
                     "model": experiment.models[model].name,
                     "dtype": experiment.models[model].dtype,
                     "arm": arm.map(Arm::name), "mask": mask.map(mask_settings),
-                    "trial": held.trial, "steps": train.warmup.steps, "batch": train.batch,
-                    "micro_batch": train.micro_batch, "peak": experiment.models[model].rate.peak,
+                    "trial": held.trial, "steps": train.warmup.steps, "batch": batch,
+                    "micro_batch": micro_batch, "peak": experiment.models[model].rate.peak,
                     "optimizer": train.optimizer, "clip": train.clip,
                 });
                 let subject = Subject {
@@ -437,10 +447,7 @@ impl Builder<'_> {
                     trial: held.trial,
                     ..Subject::default()
                 };
-                let does = format!(
-                    "{} steps of {} background rows",
-                    train.warmup.steps, train.batch
-                );
+                let does = format!("{} steps of {batch} background rows", train.warmup.steps);
                 let mut inputs = vec![held.node, buckets];
                 inputs.extend(experiment.strict.then_some(grid));
                 let node = self.push(Stage::Warmup, subject.clone(), settings, inputs, does);
@@ -464,6 +471,7 @@ impl Builder<'_> {
     ) -> Vec<Held> {
         let experiment = self.experiment;
         let train = &experiment.train;
+        let (batch, micro_batch) = self.batch(model);
         let mut after = Vec::new();
         for arm in &train.arms {
             for trial in 0..experiment.buckets.trials {
@@ -476,7 +484,7 @@ impl Builder<'_> {
                     "model": experiment.models[model].name,
                     "dtype": experiment.models[model].dtype,
                     "arm": arm, "trial": trial, "seed": experiment.seed,
-                    "batch": train.batch, "micro_batch": train.micro_batch, "mix": train.mix,
+                    "batch": batch, "micro_batch": micro_batch, "mix": train.mix,
                     "placement": train.placement, "rate": experiment.models[model].rate,
                     "optimizer": train.optimizer, "clip": train.clip,
                 });
@@ -494,7 +502,7 @@ impl Builder<'_> {
                     .map(|&e| e as usize)
                     .sum::<usize>()
                     * experiment.buckets.size;
-                let does = format!("{rows} treated rows, batches of {}", arm.batch(train.batch));
+                let does = format!("{rows} treated rows, batches of {}", arm.batch(batch));
                 let subject = Subject {
                     model: Some(model),
                     arm: Some(arm.name().to_owned()),

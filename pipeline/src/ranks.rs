@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use axmem_trainer::launch::{Launched, Threads, launched};
+use axmem_trainer::launch::{Launched, TIMEOUT, Threads, launched};
 use axmem_trainer::{self as trainer, Grid, Rank};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,7 +61,7 @@ pub fn after_the_first() -> usize {
 pub fn refuse(error: anyhow::Error) -> anyhow::Error {
     #[cfg(feature = "mpi")]
     if launched().is_some()
-        && let Ok(processes) = Processes::start(axmem_trainer::launch::TIMEOUT, false)
+        && let Ok(processes) = Processes::start(TIMEOUT, false)
     {
         processes.fail(&error)
     }
@@ -69,52 +69,62 @@ pub fn refuse(error: anyhow::Error) -> anyhow::Error {
 }
 
 impl Ranks {
-    /// The ranks that this process belongs to; fills what `layout` leaves to the launcher. Collective.
+    /// The ranks that this process belongs to; fills what `layouts` leave to the launcher. All of them are run on, one after
+    /// another, and the longest of their timeouts counts. Collective.
     ///
     /// # Errors
     /// A grid of another size than the number of processes, or several processes without MPI (exit code 2); an MPI
     /// library that doesn't fit the launcher (exit code 7).
-    pub fn join(layout: &mut Layout) -> Result<Self> {
+    pub fn join<'a>(layouts: impl IntoIterator<Item = &'a mut Layout>) -> Result<Self> {
+        let layouts: Vec<&mut Layout> = layouts.into_iter().collect();
         if let Some(launched) = launched() {
-            return Self::of_processes(layout, &launched);
+            return Self::of_processes(layouts, &launched);
         }
-        layout.fill(1);
-        let ranks = layout.grid.ranks();
-        if ranks > MOST_THREADS {
-            return Err(Failure::usage(format!(
-                "grid: {ranks} ranks are more than the {MOST_THREADS} that one process holds as threads; start each \
-                 as a process, with `mpirun -n {ranks}`"
-            )));
+        let timeout = timeout(&layouts);
+        for layout in layouts {
+            layout.fill(1);
+            let ranks = layout.grid.ranks();
+            if ranks > MOST_THREADS {
+                return Err(Failure::usage(format!(
+                    "grid: {ranks} ranks are more than the {MOST_THREADS} that one process holds as threads; start each \
+                     as a process, with `mpirun -n {ranks}`"
+                )));
+            }
         }
         Ok(Self::Threads(Threads {
-            timeout: Duration::from_secs(layout.timeout),
+            timeout,
             ..Threads::default()
         }))
     }
 
     #[cfg(feature = "mpi")]
-    fn of_processes(layout: &mut Layout, launched: &Launched) -> Result<Self> {
-        let ranks = Self::Processes(Processes::start(
-            Duration::from_secs(layout.timeout),
-            layout.check,
-        )?);
+    fn of_processes(layouts: Vec<&mut Layout>, launched: &Launched) -> Result<Self> {
+        let check = layouts.iter().any(|layout| layout.check);
+        let ranks = Self::Processes(Processes::start(timeout(&layouts), check)?);
         let processes = ranks.processes();
-        layout.fill(processes);
-        let grid = &layout.grid;
-        if grid.ranks() != processes {
-            return Err(ranks.fail(Failure::usage(format!(
-                "grid: {grid} has {} {}, but {} has started {processes} processes; make the two numbers equal, or \
-                 set `grid: auto`",
-                grid.ranks(),
-                if grid.ranks() == 1 { "rank" } else { "ranks" },
-                launched.launcher
-            ))));
+        let alone = if layouts.len() > 1 {
+            "; models with grids of other sizes are run one by one, with --only model=NAME"
+        } else {
+            ""
+        };
+        for layout in layouts {
+            layout.fill(processes);
+            let grid = &layout.grid;
+            if grid.ranks() != processes {
+                return Err(ranks.fail(Failure::usage(format!(
+                    "grid: {grid} has {} {}, but {} has started {processes} processes; make the two numbers equal, or \
+                     set `grid: auto`{alone}",
+                    grid.ranks(),
+                    if grid.ranks() == 1 { "rank" } else { "ranks" },
+                    launched.launcher
+                ))));
+            }
         }
         Ok(ranks)
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn of_processes(_: &mut Layout, launched: &Launched) -> Result<Self> {
+    fn of_processes(_: Vec<&mut Layout>, launched: &Launched) -> Result<Self> {
         Err(Failure::usage(format!(
             "{} has started {} processes, but this axmem is built without MPI; build it with `--features mpi`, or start \
              one process, whose threads are the ranks",
@@ -203,6 +213,12 @@ impl Ranks {
             Self::Processes(processes) => processes.fail(&error),
         }
     }
+}
+
+/// How long ranks wait for each other: the longest that a layout allows.
+fn timeout(layouts: &[&mut Layout]) -> Duration {
+    let seconds = layouts.iter().map(|layout| layout.timeout).max();
+    seconds.map_or(TIMEOUT, Duration::from_secs)
 }
 
 fn on_threads<T: Send>(

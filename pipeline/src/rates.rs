@@ -89,7 +89,11 @@ fn check(request: &Request) -> Result<()> {
     if peaks.iter().any(|peak| !peak.is_finite() || *peak <= 0.0) {
         return Err(Failure::usage("--peaks: a rate is a positive number"));
     }
-    if peaks.len() < 2 || peaks.windows(2).any(|pair| pair[0] == pair[1]) {
+    if peaks.len() < 2
+        || peaks
+            .windows(2)
+            .any(|pair| pair[0].total_cmp(&pair[1]).is_eq())
+    {
         return Err(Failure::usage("--peaks: give at least two different rates"));
     }
     Ok(())
@@ -129,12 +133,26 @@ fn best<'a>(tried: &'a [Tried], model: &str) -> Option<(&'a Tried, bool)> {
     Some((best, !inside))
 }
 
+/// Rows of a step: one number, or one for each model.
+fn batches(experiment: &Experiment) -> String {
+    let models = &experiment.models;
+    if models.iter().all(|model| model.batch.is_none()) {
+        return experiment.train.batch.to_string();
+    }
+    let each = models
+        .iter()
+        .map(|model| format!("{} ({})", experiment.batch(model), model.name));
+    each.collect::<Vec<_>>().join(", ")
+}
+
 fn write(request: &Request, tried: &[Tried], events: &Events) -> Result<()> {
     let experiment = &request.experiment;
     let mut lines = vec![
         format!(
             "Loss on held-out background text (nats per token) after {} warm-up steps of {} rows, trial 0, seed {}.",
-            experiment.train.warmup.steps, experiment.train.batch, experiment.seed
+            experiment.train.warmup.steps,
+            batches(experiment),
+            experiment.seed
         ),
         String::new(),
         "| model | peak rate | held-out loss | |".to_owned(),

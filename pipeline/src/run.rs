@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::certify;
 use crate::digest::digest;
-use crate::events::{Events, print};
+use crate::events::Events;
 use crate::experiment::resolved::PublishedModel;
 use crate::experiment::{Experiment, Text, TokenizerChoice, Weights};
 use crate::only::Only;
 use crate::plan::{self, Node, Plan, Stage};
 use crate::ranks::Ranks;
-use crate::stages::{self, Context, engine};
-use crate::store::{self, Lock, Manifest, PARTIAL, RanksRecord, Store};
+use crate::stages::{self, Context};
+use crate::store::{self, Lock, Manifest, RanksRecord, Store};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -113,46 +113,13 @@ pub fn make(
     Ok(Made { plan, stages })
 }
 
-/// Prints the plan with the state of every stage; makes nothing.
+/// The plan of an experiment, whose local files are hashed for it.
 ///
 /// # Errors
-/// An unreadable local source or a damaged manifest.
-pub fn show(mut request: Request, as_json: bool) -> Result<()> {
-    Contents::read(&request.experiment, &request.store)?.fill(&mut request.experiment);
-    let plan = Plan::new(&request.experiment);
-    if !as_json {
-        print(&format!(
-            "{}: {} stages, store {}",
-            request.experiment.name,
-            plan.nodes.len(),
-            request.store.root().display()
-        ));
-    }
-    for node in &plan.nodes {
-        let folder = folder(&request.store, node);
-        let state = if folder.join("manifest.json").exists() {
-            "done"
-        } else if folder.join(PARTIAL).is_dir() {
-            "begun"
-        } else {
-            "to do"
-        };
-        if as_json {
-            let line = json!({
-                "event": "plan", "stage": node.to_string(), "key": node.key, "does": node.does,
-                "state": state,
-            });
-            print(&line.to_string());
-        } else {
-            print(&format!(
-                "{:<26} {}  {state:<6} {}",
-                node.to_string(),
-                node.short_key(),
-                node.does
-            ));
-        }
-    }
-    Ok(())
+/// An unreadable local source.
+pub fn plan(experiment: &mut Experiment, store: &Store) -> Result<Plan> {
+    Contents::read(experiment, store)?.fill(experiment);
+    Ok(Plan::new(experiment))
 }
 
 /// The folder of a stage's artefact.
@@ -357,7 +324,9 @@ impl Runner<'_> {
 
     fn manifest(&self, node: &Node, seconds: f64, sealed: Value) -> Manifest {
         let experiment = self.experiment;
-        let grid = &experiment.grid.grid;
+        let model = node.subject.model.map(|model| &experiment.models[model]);
+        let layout = experiment.layout(model);
+        let grid = &layout.grid;
         let input = |&index: &usize| {
             let node = &self.plan.nodes[index];
             (node.stage.name().to_owned(), node.key.clone())
@@ -377,7 +346,7 @@ impl Runner<'_> {
                 back_end: self.ranks.back_end().to_owned(),
                 processes: self.ranks.processes(),
                 order: grid.order,
-                schedule: engine::schedule(experiment),
+                schedule: layout.schedule(experiment.train.recompute),
             }),
             dtype: plan::dtype(experiment, node).name().to_owned(),
             host: store::host(),

@@ -137,7 +137,7 @@ impl Audit {
         let as_json = self.json;
         let (mut request, auto) = self.request().map_err(ranks::refuse)?;
         let mut layout = Layout::of_grid(request.grid.clone(), auto);
-        let ranks = Ranks::join(&mut layout)?;
+        let ranks = Ranks::join([&mut layout])?;
         request.grid = layout.grid;
         let style = if ranks.is_first() {
             Style::choose(as_json)

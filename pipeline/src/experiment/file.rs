@@ -79,6 +79,12 @@ pub struct ModelFile {
     pub dtype: Dtype,
     /// The learning rate of this model, in place of `train.rate`.
     pub rate: Option<Rate>,
+    /// Rows of one step of this model, in place of `train.batch`.
+    pub batch: Option<usize>,
+    /// Rows of one forward pass of a rank of this model, in place of `train.micro_batch`.
+    pub micro_batch: Option<usize>,
+    /// The layout of the ranks of this model, in place of `grid`.
+    pub grid: Option<GridFile>,
 }
 
 /// A mapping is one model, a list several.

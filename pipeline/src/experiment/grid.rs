@@ -275,7 +275,7 @@ impl Layout {
     }
 }
 
-/// The layout as the trainer takes it, if it can hold the model.
+/// The layout as the trainer takes it, if it can hold the models that have none of their own.
 pub(super) fn resolve(file: GridFile, models: &[Model]) -> Resolved<Layout> {
     let (auto, file) = match file {
         GridFile::Auto => (true, LayoutFile::default()),
@@ -301,7 +301,7 @@ pub(super) fn resolve(file: GridFile, models: &[Model]) -> Resolved<Layout> {
     };
     within("grid", grid.ranks(), &limits::RANKS)?;
     grid.validate().map_err(refusal)?;
-    for model in models {
+    for model in models.iter().filter(|model| model.grid.is_none()) {
         if let Weights::Random(shape) = &model.weights {
             // No grid is refused for the vocabulary, which may not be known yet.
             shape

@@ -30,7 +30,7 @@ pub(super) const NEAR: RangeInclusive<f64> = 0.1..=1.0;
 pub(super) const CLUSTERS: RangeInclusive<usize> = 1..=10_000_000;
 /// Presentations of one document.
 pub(super) const EPOCHS: RangeInclusive<u32> = 0..=1_000_000;
-/// Levels of a study, and lengths of suffix or prefix.
+/// Levels of a study, its models, lengths of suffix or prefix, and combinations of a matrix.
 pub(super) const LIST: RangeInclusive<usize> = 1..=100;
 /// Rows of a batch, and documents scored at a time.
 pub(super) const BATCH: RangeInclusive<usize> = 1..=100_000;

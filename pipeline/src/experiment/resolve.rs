@@ -20,7 +20,7 @@ use super::resolved::{Background, Experiment, Model, Text, TokenizerChoice, Trai
 use crate::plan::Stage;
 
 use self::measure::{analysis, score};
-use self::model::{check_parameters, is_commit, is_hash, models};
+use self::model::{check_parameters, fill_batch, is_commit, is_hash, models};
 
 /// A value that can't be used, by its field.
 #[derive(Debug)]
@@ -55,20 +55,31 @@ pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
     check_name("name", &file.name)?;
     check_folder(&file.name)?;
     check_rate("train.rate", &file.train.rate)?;
-    let models = models(file.model, &file.train.rate)?;
+    let mut models = models(file.model, &file.train.rate)?;
     let tokenizer = tokenizer(file.tokenizer, &models[0], file.background.source.is_some())?;
-    each(&models, |model| check_documents(&file.documents, model))?;
+    each(&mut models, |model| check_documents(&file.documents, model))?;
     let score = score(file.score, &file.documents)?;
     check_buckets(&file.buckets)?;
+    let micro_batch = file.train.micro_batch;
     let train = train(file.train, &file.documents)?;
-    each(&models, |model| check_parameters(model, &tokenizer))?;
+    let tokens = file.documents.tokens;
+    each(&mut models, |model| {
+        fill_batch(model, &train, micro_batch, tokens)
+    })?;
+    each(&mut models, |model| check_parameters(model, &tokenizer))?;
     let analysis = analysis(&file.analysis, &score, &file.buckets, &models)?;
     Ok(Experiment {
         name: file.name,
         seed: file.seed,
         tokenizer,
         corpus: text("corpus", file.corpus)?,
-        background: background(file.background, &train, &file.buckets, &file.documents)?,
+        background: background(
+            file.background,
+            &train,
+            largest_batch(&train, &models),
+            &file.buckets,
+            &file.documents,
+        )?,
         documents: file.documents,
         buckets: file.buckets,
         grid: grid::resolve(file.grid, &models)?,
@@ -82,14 +93,26 @@ pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
 }
 
 /// Checks every model of a study, and says which one is refused where there are several.
-fn each(models: &[Model], check: impl Fn(&Model) -> Resolved<()>) -> Resolved<()> {
-    for (index, model) in models.iter().enumerate() {
-        check(model).map_err(|refusal| match models {
-            [_] => refusal,
-            _ => refusal.of_model(index),
+fn each(models: &mut [Model], check: impl Fn(&mut Model) -> Resolved<()>) -> Resolved<()> {
+    let is_ladder = models.len() > 1;
+    for (index, model) in models.iter_mut().enumerate() {
+        check(model).map_err(|refusal| {
+            if is_ladder {
+                refusal.of_model(index)
+            } else {
+                refusal
+            }
         })?;
     }
     Ok(())
+}
+
+/// Rows of a step of the model that takes most.
+fn largest_batch(train: &Train, models: &[Model]) -> usize {
+    let batches = models
+        .iter()
+        .map(|model| model.batch.unwrap_or(train.batch));
+    batches.max().unwrap_or(train.batch)
 }
 
 /// Names become folders and labels.
@@ -193,16 +216,12 @@ fn text(field: &str, file: TextFile) -> Resolved<Text> {
     })
 }
 
-/// Rows that warm-up and mix take, over the arm that takes most: each presentation of a document
+/// Rows that warm-up and mix take, over the arm and the model that take most: each presentation of a document
 /// comes with `mix` of them.
-fn background_rows(train: &Train, buckets: &Buckets) -> Resolved<u64> {
+fn background_rows(train: &Train, batch: usize, buckets: &Buckets) -> Resolved<u64> {
     let field = "background.rows";
     let steps = u64::from(train.warmup.steps);
-    let warmup = limits::rows(
-        "train.warmup.steps",
-        "the warm-up",
-        [steps, train.batch as u64],
-    )?;
+    let warmup = limits::rows("train.warmup.steps", "the warm-up", [steps, batch as u64])?;
     let mut most = 0;
     for arm in &train.arms {
         let presentations = presentations(arm, buckets);
@@ -222,6 +241,7 @@ fn presentations(arm: &Arm, buckets: &Buckets) -> u64 {
 fn background(
     file: BackgroundFile,
     train: &Train,
+    batch: usize,
     buckets: &Buckets,
     documents: &Documents,
 ) -> Resolved<Background> {
@@ -258,7 +278,7 @@ fn background(
                  documents are presented is not known before they are cut",
             );
         }
-        None => background_rows(train, buckets)? as usize,
+        None => background_rows(train, batch, buckets)? as usize,
     };
     within("background.rows", rows as u64, &limits::ROWS)?;
     let held_out = file.held_out.unwrap_or(32);

@@ -46,6 +46,25 @@ pub struct Experiment {
     pub certificate: Option<String>,
 }
 
+impl Experiment {
+    /// Rows of a step of a model.
+    pub fn batch(&self, model: &Model) -> usize {
+        model.batch.unwrap_or(self.train.batch)
+    }
+
+    /// Rows of a forward pass of a rank of a model.
+    pub fn micro_batch(&self, model: &Model) -> usize {
+        model.micro_batch.unwrap_or(self.train.micro_batch)
+    }
+
+    /// The layout of the ranks of a model, or of what is about no model.
+    pub fn layout<'a>(&'a self, model: Option<&'a Model>) -> &'a Layout {
+        model
+            .and_then(|model| model.grid.as_ref())
+            .unwrap_or(&self.grid)
+    }
+}
+
 /// One model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
@@ -58,6 +77,15 @@ pub struct Model {
     pub dtype: Dtype,
     /// The learning rate of its training.
     pub rate: Rate,
+    /// Rows of a step, if it does not share [`Train::batch`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// Rows of a forward pass, if it does not share [`Train::micro_batch`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_batch: Option<usize>,
+    /// The layout of its ranks, if it does not share [`Experiment::grid`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grid: Option<Layout>,
 }
 
 /// Where initial weights come from.

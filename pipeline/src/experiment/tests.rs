@@ -4,6 +4,15 @@ use axmem_trainer::{AttentionSplit, Axis, Overlap};
 
 use super::*;
 
+mod files;
+mod models;
+
+/// The one experiment of a text.
+fn from_text(text: &str, name: &str, sets: &[String]) -> Result<Experiment> {
+    let (tree, sources) = extend::of_text(text, Path::new(name))?;
+    experiments(tree, &sources, sets).map(|mut all| all.remove(0))
+}
+
 const SMOKE: &str = include_str!("../../../experiments/smoke.yaml");
 
 fn smoke(sets: &[&str]) -> Result<Experiment> {
@@ -16,17 +25,6 @@ fn refusal(text: &str, sets: &[&str]) -> String {
     let error = from_text(text, "study.yaml", &sets).expect_err("it should be refused");
     assert_eq!(crate::exit::code(&error), 2, "{error:#}");
     format!("{error:#}")
-}
-
-#[test]
-fn shipped_experiments_resolve() {
-    for text in [
-        SMOKE,
-        include_str!("../../../experiments/quickstart.yaml"),
-        include_str!("../../../experiments/70b.yaml"),
-    ] {
-        from_text(text, "shipped", &[]).expect("a shipped file resolves");
-    }
 }
 
 #[test]
@@ -103,17 +101,6 @@ fn near_duplicates_are_a_mapping_or_off() {
         let message = refusal(SMOKE, &[&format!("documents.near_duplicates={value}")]);
         assert!(message.contains("documents.near_duplicates"), "{message}");
         assert!(message.contains(words), "{message}");
-    }
-}
-
-#[test]
-fn later_features_are_refused_in_words() {
-    for (set, word) in [("extends=base.yaml", "base file"), ("matrix={}", "sweeps")] {
-        let message = refusal(SMOKE, &[set]);
-        assert!(
-            message.contains(word) && message.contains("not supported yet"),
-            "{message}"
-        );
     }
 }
 

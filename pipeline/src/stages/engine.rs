@@ -10,8 +10,12 @@ use crate::experiment::resolved::Train;
 use crate::experiment::{Decay, Experiment, Goldfish, GoldfishHash, Model, Optimizer};
 use crate::weights::CONFIG;
 
-/// The settings of a trainer; `goldfish` masks the rows that are marked so.
-pub(crate) fn config(experiment: &Experiment, goldfish: Option<trainer::Goldfish>) -> TrainConfig {
+/// The settings of the trainer of a model; `goldfish` masks the rows that are marked so.
+pub(crate) fn config(
+    experiment: &Experiment,
+    model: &Model,
+    goldfish: Option<trainer::Goldfish>,
+) -> TrainConfig {
     let train = &experiment.train;
     let Optimizer::Adamw(adamw) = &train.optimizer;
     TrainConfig {
@@ -23,15 +27,10 @@ pub(crate) fn config(experiment: &Experiment, goldfish: Option<trainer::Goldfish
             decay_norms: adamw.decay_norms,
         }),
         clip: Some(train.clip),
-        micro_batch: train.micro_batch,
-        schedule: schedule(experiment),
+        micro_batch: experiment.micro_batch(model),
+        schedule: experiment.layout(Some(model)).schedule(train.recompute),
         goldfish,
     }
-}
-
-/// How a step runs on the grid.
-pub(crate) fn schedule(experiment: &Experiment) -> trainer::Schedule {
-    experiment.grid.schedule(experiment.train.recompute)
 }
 
 /// The mask of an arm.

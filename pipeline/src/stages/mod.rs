@@ -23,7 +23,7 @@ use axmem_trainer::Rank;
 use serde_json::Value;
 
 use crate::events::Events;
-use crate::experiment::{Arm, Experiment, Model};
+use crate::experiment::{Arm, Experiment, Layout, Model};
 use crate::plan::{Node, Plan, Stage};
 use crate::ranks::Ranks;
 use crate::run;
@@ -64,7 +64,14 @@ impl Context<'_> {
 
     /// Runs `work` on every rank of the grid; see [`Ranks::run`].
     fn on_ranks<T: Send>(&self, work: impl Fn(&Rank) -> Result<T> + Sync) -> Result<T> {
-        self.ranks.run(&self.experiment.grid.grid, work)
+        self.ranks.run(&self.layout().grid, work)
+    }
+
+    /// The layout of the ranks of this stage.
+    fn layout(&self) -> &Layout {
+        let model = self.node.subject.model;
+        self.experiment
+            .layout(model.map(|model| &self.experiment.models[model]))
     }
 
     /// The model this stage is about.

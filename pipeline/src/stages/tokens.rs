@@ -108,8 +108,8 @@ fn published(context: &Context<'_>) -> Result<Tokenizer> {
             None => first = Some((&model.name, own)),
             Some((name, shared)) if shared.hash() != own.hash() => {
                 return Err(Failure::model(format!(
-                    "models {name} and {} have different tokenizers, so the same document has other ids for each; \
-                     write one file for each tokenizer",
+                    "models {name} and {} have different tokenizers, so the same document has other ids for each; make \
+                     a ladder for each tokenizer, as experiments/threshold.yaml does with `matrix`",
                     model.name
                 )));
             }

@@ -1,6 +1,6 @@
 //! `train`: the treated documents by their schedule, from the end of the warm-up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::bucket::Assignment;
@@ -29,8 +29,16 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let assignments: Vec<Assignment> =
         table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
     check_schedules(experiment, &assignments, background.len())?;
-    let slots = slots(experiment, arm, trial, &assignments, background.len())?;
-    let background = &background[used(train)..];
+    let batch = experiment.batch(context.model());
+    let slots = slots(
+        experiment,
+        batch,
+        arm,
+        trial,
+        &assignments,
+        background.len(),
+    )?;
+    let background = &background[used(train, batch)..];
     if context.ranks.is_first() {
         table::write(context.folder.join("schedule.parquet"), &slots)?;
     }
@@ -71,7 +79,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             phase: "train",
             from: context.input(Stage::Warmup),
             goes_on: true,
-            config: engine::config(experiment, goldfish),
+            config: engine::config(experiment, context.model(), goldfish),
             steps: batches.len() as u32,
             rows: &|step| batches[step as usize].iter().map(&row).collect(),
             rate: &|step| rate.at(step),
@@ -81,13 +89,14 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
 }
 
 /// Background rows that the warm-up uses; they are not used again.
-fn used(train: &Train) -> usize {
-    train.warmup.steps as usize * train.batch
+fn used(train: &Train, batch: usize) -> usize {
+    train.warmup.steps as usize * batch
 }
 
-/// The schedule of an arm and trial with `rows` rows of background in all.
+/// The schedule of an arm and trial in steps of `batch` rows, with `rows` rows of background in all.
 fn slots(
     experiment: &Experiment,
+    batch: usize,
     arm: &Arm,
     trial: u32,
     assignments: &[Assignment],
@@ -95,7 +104,7 @@ fn slots(
 ) -> Result<Vec<Slot>> {
     let train = &experiment.train;
     let settings = ScheduleSettings {
-        batch: arm.batch(train.batch),
+        batch: arm.batch(batch),
         first_step: train.warmup.steps + 1,
         mix: train.mix,
         placement: match train.placement {
@@ -106,12 +115,12 @@ fn slots(
         seed: experiment.seed,
         presentations_factor: arm.presentations_factor(),
     };
-    let left = rows - used(train);
+    let left = rows - used(train, batch);
     schedule::schedule(assignments, left, &settings, trial)
         .with_context(|| format!("the schedule of arm {}, trial {trial}", arm.name()))
 }
 
-/// Finds out before anything is trained whether every arm and trial has a schedule, with `rows`
+/// Finds out before anything is trained whether every model, arm and trial has a schedule, with `rows`
 /// rows of background in all.
 pub(super) fn check_schedules(
     experiment: &Experiment,
@@ -119,17 +128,23 @@ pub(super) fn check_schedules(
     rows: usize,
 ) -> Result<()> {
     let train = &experiment.train;
-    let needed = used(train);
-    if needed > rows {
-        return Err(Failure::usage(format!(
-            "train.warmup: {} steps of {} rows take {needed} background rows, {rows} are there; set \
-             background.rows to at least {needed}, or make fewer steps",
-            train.warmup.steps, train.batch
-        )));
-    }
-    for arm in &experiment.train.arms {
-        for trial in 0..experiment.buckets.trials {
-            slots(experiment, arm, trial, assignments, rows)?;
+    let batches = experiment
+        .models
+        .iter()
+        .map(|model| experiment.batch(model));
+    for batch in batches.collect::<BTreeSet<_>>() {
+        let needed = used(train, batch);
+        if needed > rows {
+            return Err(Failure::usage(format!(
+                "train.warmup: {} steps of {batch} rows take {needed} background rows, {rows} are there; set \
+                 background.rows to at least {needed}, or make fewer steps",
+                train.warmup.steps
+            )));
+        }
+        for arm in &experiment.train.arms {
+            for trial in 0..experiment.buckets.trials {
+                slots(experiment, batch, arm, trial, assignments, rows)?;
+            }
         }
     }
     Ok(())

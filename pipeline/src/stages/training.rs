@@ -270,7 +270,7 @@ impl Records {
             trial,
             phase: phase.to_owned(),
             step: record.step,
-            grid: context.experiment.grid.grid.to_string(),
+            grid: context.layout().grid.to_string(),
             back_end: context.ranks.back_end().to_owned(),
             seconds: record.seconds,
             tokens_per_second: record.tokens as f64 / record.seconds,

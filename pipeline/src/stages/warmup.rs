@@ -22,6 +22,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
     let assignments: Vec<Assignment> =
         table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
     train::check_schedules(context.experiment, &assignments, background.len())?;
+    let batch = context.experiment.batch(context.model());
     let rate = engine::rate(settings, context.model(), 0);
     training::run(
         context,
@@ -29,11 +30,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             phase: "warmup",
             from: context.input(Stage::Weights),
             goes_on: false,
-            config: engine::config(context.experiment, goldfish),
+            config: engine::config(context.experiment, context.model(), goldfish),
             steps: settings.warmup.steps,
             rows: &|step| {
-                let first = step as usize * settings.batch;
-                let rows = background[first..first + settings.batch].iter();
+                let first = step as usize * batch;
+                let rows = background[first..first + batch].iter();
                 Ok(rows.map(|row| training::packed(row, masked)).collect())
             },
             rate: &|step| rate.at(step),

@@ -24,10 +24,16 @@ use crate::weights::{CHECKPOINT, CONFIG, REFERENCE, Reference, fetch, tokenizer}
 
 /// Repository and parameter count of published models, for the size of what is missing. The
 /// counts follow from the published `config.json` of each (embedding, blocks, norms, head).
-const KNOWN_PARAMETERS: [(&str, f64); 4] = [
+const KNOWN_PARAMETERS: [(&str, f64); 7] = [
+    (
+        "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T",
+        1_100_048_384.0,
+    ),
     ("meta-llama/Llama-2-7b-hf", 6_738_415_616.0),
     ("meta-llama/Llama-2-13b-hf", 13_015_864_320.0),
     ("meta-llama/Llama-2-70b-hf", 68_976_648_192.0),
+    ("meta-llama/Llama-3.1-8B", 8_030_261_248.0),
+    ("meta-llama/Llama-3.1-70B", 70_553_706_496.0),
     ("meta-llama/Llama-3.1-405B", 405_853_388_800.0),
 ];
 
@@ -45,7 +51,7 @@ pub fn check(experiment: &Experiment, model: &Model, store: &Store, events: &Eve
     let opened = Published::open(&found.path)?;
     let config = opened.config();
     config
-        .check_grid(&experiment.grid.grid)
+        .check_grid(&experiment.layout(Some(model)).grid)
         .map_err(|error| Failure::usage(error.to_string()))?;
     if experiment.documents.tokens > config.max_positions {
         return Err(Failure::usage(format!(

@@ -132,3 +132,34 @@ fn the_grid_is_in_the_keys_of_all_that_runs_on_it_under_strict_alone() {
         assert_ne!(key(other), key("{z: 2}"), "{other}");
     }
 }
+
+#[test]
+fn a_model_with_its_own_batch_or_grid_changes_its_own_stages_alone() {
+    let file = smoke().with_file_name("smoke-ladder.yaml");
+    let plan = |sets: &[String]| Plan::new(&experiment::load(&file, sets).expect("it resolves"));
+    let before = plan(&[]);
+    let changed = |set: &str| {
+        let after = plan(&[set.to_owned()]);
+        let pairs = before.nodes.iter().zip(&after.nodes);
+        let names = pairs
+            .filter(|(old, new)| old.key != new.key)
+            .map(|(_, new)| match new.subject.time {
+                Some(time) => format!(
+                    "{:?} {}({})",
+                    new.subject.model,
+                    new.stage.name(),
+                    time.name()
+                ),
+                None => format!("{:?} {}", new.subject.model, new.stage.name()),
+            });
+        names.collect::<BTreeSet<_>>()
+    };
+    let of_middle = ["warmup", "score(warm)", "train", "score(after)"];
+    let mut expected: BTreeSet<String> = of_middle.map(|name| format!("Some(1) {name}")).into();
+    expected.extend(["None estimate", "None report"].map(str::to_owned));
+    assert_eq!(changed("model.1.batch=2"), expected);
+    assert_eq!(changed("model.1.micro_batch=2"), expected);
+    let expected = ["Some(2) grid", "None report"].map(str::to_owned);
+    assert_eq!(changed("model.2.grid={z: 2}"), expected.into());
+    assert!(changed("model.1.batch=4").is_empty(), "the batch of all");
+}

@@ -124,3 +124,83 @@ fn what_a_ladder_cannot_be_is_refused_with_the_place() {
         assert!(text.contains(said), "{set}: {text}");
     }
 }
+
+#[test]
+fn a_file_with_a_matrix_runs_its_experiments_on_one_store() {
+    let store = tempfile::tempdir().expect("a folder");
+    let file = smoke().with_file_name("smoke-threshold.yaml");
+    let command = |name: &str, more: &[&str]| {
+        let mut command = axmem(&[name]);
+        command.arg(&file).arg("--store").arg(store.path());
+        command.args(more);
+        command
+    };
+    let output = command("plan", &[]).output().expect("a plan");
+    let plan = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shared = |line: &&str| line.contains(" shared ") && !line.contains("made once");
+    assert!(plan.contains("smoke-threshold-narrow: ") && plan.contains("smoke-threshold-deep: "));
+    assert_eq!(
+        plan.lines().filter(shared).count(),
+        3,
+        "corpus, tokens, buckets: {plan}"
+    );
+    assert!(
+        plan.contains("2 experiments, ") && plan.contains("; 3 are shared"),
+        "{plan}"
+    );
+
+    let (code, text) = finish(&mut command("run", &[]));
+    assert_eq!(code, 0, "{text}");
+    for name in ["narrow", "deep"] {
+        let summary = store
+            .path()
+            .join(format!("smoke-threshold-{name}/summary.json"));
+        let summary: Value =
+            serde_json::from_str(&fs::read_to_string(summary).expect("a summary")).expect("JSON");
+        assert_eq!(summary["experiment"], format!("smoke-threshold-{name}"));
+        assert_ne!(summary["threshold"], Value::Null);
+    }
+    assert_eq!(files(&store.path().join("buckets-v2")), 1, "made once");
+    let (code, text) = finish(&mut command("run", &[]));
+    assert_eq!(
+        (code, text.matches("nothing to do").count()),
+        (0, 2),
+        "{text}"
+    );
+}
+
+fn files(folder: &Path) -> usize {
+    fs::read_dir(folder).expect("a folder").count()
+}
+
+#[test]
+fn a_model_with_its_own_batch_and_grid_is_trained_so_and_the_others_are_not() {
+    let store = tempfile::tempdir().expect("a folder");
+    let sets = ["--set", "model.1.batch=2", "--set", "model.2.grid={z: 2}"];
+    let (code, text) = ladder(store.path(), &sets);
+    assert_eq!(code, 0, "{text}");
+    let exposures: Vec<Exposure> = rows(store.path(), "exposures.parquet");
+    let last = |model: &str| {
+        let steps = exposures.iter().filter(|row| row.model == model);
+        steps.map(|row| row.step).max()
+    };
+    // 18 treated rows after 10 steps, in batches of 4 and of 2.
+    assert_eq!((last("small"), last("middle")), (Some(15), Some(19)));
+    let manifests = fs::read_dir(store.path().join("train-v1")).expect("trained models");
+    let grids: BTreeSet<(String, String)> = manifests
+        .map(|folder| {
+            let path = folder.expect("a folder").path().join("manifest.json");
+            let text = fs::read_to_string(path).expect("a manifest");
+            let manifest: Value = serde_json::from_str(&text).expect("JSON");
+            let model = manifest["settings"]["model"].as_str().expect("a model");
+            (model.to_owned(), manifest["grid"].to_string())
+        })
+        .collect();
+    let expected = [
+        ("small", "[1,1,1,1]"),
+        ("middle", "[1,1,1,1]"),
+        ("large", "[1,1,2,1]"),
+    ];
+    let expected = expected.map(|(model, grid)| (model.to_owned(), grid.to_owned()));
+    assert_eq!(grids, BTreeSet::from(expected));
+}

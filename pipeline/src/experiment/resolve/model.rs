@@ -1,13 +1,15 @@
 //! The model: sizes of random weights, or a source of published ones.
 
 use std::mem::discriminant;
+use std::slice;
 
 use axmem_datasets::source::ModelSource;
 
 use super::{Refusal, Resolved, check_name, check_rate, refuse};
 use crate::experiment::file::{Dtype, ModelFile, Rate, Shape};
+use crate::experiment::grid;
 use crate::experiment::limits::{self, within};
-use crate::experiment::resolved::{Model, PublishedModel, TokenizerChoice, Weights};
+use crate::experiment::resolved::{Model, PublishedModel, TokenizerChoice, Train, Weights};
 use crate::weights::label;
 
 /// The models of a study, all from random weights or all published, so that one ladder never pools the two.
@@ -77,12 +79,52 @@ fn model(file: ModelFile, rate: &Rate) -> Resolved<Model> {
     if let Some(rate) = &file.rate {
         check_rate("model.rate", rate)?;
     }
-    Ok(Model {
+    let mut model = Model {
         name,
         weights,
         dtype: file.dtype,
         rate: file.rate.unwrap_or_else(|| rate.clone()),
-    })
+        batch: file.batch,
+        micro_batch: file.micro_batch,
+        grid: None,
+    };
+    if let Some(layout) = file.grid {
+        let layout = grid::resolve(layout, slice::from_ref(&model));
+        model.grid = Some(layout.map_err(|refusal| Refusal {
+            field: format!("model.{}", refusal.field),
+            ..refusal
+        })?);
+    }
+    Ok(model)
+}
+
+/// Fills the batch of a model that has one of its own; `micro_batch` is what the file says for all.
+pub(super) fn fill_batch(
+    model: &mut Model,
+    train: &Train,
+    micro_batch: Option<usize>,
+    tokens: usize,
+) -> Resolved<()> {
+    if model.batch.is_none() && model.micro_batch.is_none() {
+        return Ok(());
+    }
+    let batch = model.batch.unwrap_or(train.batch);
+    within("model.batch", batch, &limits::BATCH)?;
+    let micro = model.micro_batch.or(micro_batch).unwrap_or(batch);
+    if micro == 0 || micro > batch {
+        let whose = if model.micro_batch.is_some() {
+            ""
+        } else {
+            " (train.micro_batch)"
+        };
+        return refuse(
+            "model.micro_batch",
+            format!("{micro}{whose} is not from 1 to the batch, {batch}"),
+        );
+    }
+    limits::pass("model.micro_batch", micro, tokens)?;
+    (model.batch, model.micro_batch) = (Some(batch), Some(micro));
+    Ok(())
 }
 
 fn published(
