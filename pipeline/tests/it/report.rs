@@ -808,6 +808,7 @@ fn summary_has_the_documented_fields() {
             "contrasts",
             "overlap",
             "threshold",
+            "hazards",
             "seconds",
             "artefacts"
         ]

@@ -19,7 +19,7 @@ use crate::report::figure::{self, interval_methods};
 use crate::report::findings;
 use crate::report::format::{count, number, parameters, percent, plural};
 use crate::report::page::{Block, Page, Table, Text};
-use crate::report::study::Study;
+use crate::report::study::{EXACT, Study};
 
 use documents::{exposures, overlap};
 use goldfish::goldfish;
@@ -93,11 +93,17 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
         .iter()
         .map(|(level, _)| level.to_string())
         .collect();
-    let of = |model: &String| {
-        let size = parameters(study.parameters(model));
-        format!("{model} ({size} parameters)")
+    let size = |model: &String| parameters(study.parameters(model));
+    let models = match study.models.as_slice() {
+        [first, .., last] => format!(
+            "do {} models of {} to {} parameters",
+            study.models.len(),
+            size(first),
+            size(last)
+        ),
+        [only] => format!("does {only} ({} parameters)", size(only)),
+        [] => "do the models".to_owned(),
     };
-    let models: Vec<String> = study.models.iter().map(of).collect();
     let prevents = match study.goldfish.as_slice() {
         [] => String::new(),
         arms => format!(" And does training with {} prevent it?", arms.join(" or ")),
@@ -111,13 +117,12 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
     blocks.push(Block::Section("question", "The question"));
     blocks.push(Block::Paragraph(
         format!(
-            "Of documents trained on {} times, how many does {} reproduce: their last {} tokens, greedily decoded after {}, \
+            "Of documents trained on {} times, how many {models} reproduce: their last {} tokens, greedily decoded after {}, \
              token for token?{prevents} The unit of every statistic is the cluster of an article and its near-copies \
              ({} clusters by bucket, every trial counted in them once). Decided before training: the primary contrast is {} \
              of {} from {} to {} at {} presentations, at level {}; its family is adjusted by Holm, all other tests by Benjamini \
              and Hochberg.",
             levels.join(", "),
-            models.join(", "),
             primary.suffix,
             match primary.prefix.as_str() {
                 "all" => "everything before them".to_owned(),
@@ -125,7 +130,10 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
             },
             clusters.join(", "),
             findings::kind(&primary.contrast),
-            primary.measure.replace('_', " "),
+            match primary.measure.as_str() {
+                EXACT => "exact match",
+                _ => "the suffix's log-probability",
+            },
             primary.from,
             primary.to,
             primary.exposures,
@@ -139,7 +147,9 @@ fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
     blocks.push(Block::Section("summary", "The answer"));
     let found = findings::sentences(study);
     if study.models.len() > 1 {
-        blocks.push(Block::List(found));
+        blocks.push(Block::List(threshold::answers(study)));
+        let title = "Model by model".to_owned();
+        blocks.push(Block::Details(title, vec![Block::List(found)]));
     } else {
         let mut answer = Text::new();
         for sentence in found {

@@ -2,26 +2,38 @@
 
 use axmem_eval::estimate::{Place, Threshold};
 
-use super::arm_name;
+use super::{arm_name, arm_order};
 use crate::report::figure;
 use crate::report::findings;
 use crate::report::format::{count, number, p_value, parameters, percent, plural, with_interval};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::{SIZE, Study};
 
+/// Those at the primary settings, arms in their order; none in a study of one model.
+fn of_primary(study: &Study) -> Vec<&Threshold> {
+    let primary = &study.primary;
+    let rows = study.thresholds.iter();
+    let mut rows: Vec<&Threshold> = rows
+        .filter(|row| row.suffix == primary.suffix && row.prefix == primary.prefix)
+        .collect();
+    rows.sort_by_key(|row| arm_order(study, &row.arm));
+    rows
+}
+
+/// The answer of each arm.
+pub(super) fn answers(study: &Study) -> Vec<Text> {
+    let rows = of_primary(study);
+    rows.into_iter().map(|row| sentence(row).into()).collect()
+}
+
 /// Nothing in a study of one model.
 pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
     let primary = &study.primary;
-    let of_primary =
-        |row: &&Threshold| row.suffix == primary.suffix && row.prefix == primary.prefix;
-    let rows: Vec<&Threshold> = study.thresholds.iter().filter(of_primary).collect();
+    let rows = of_primary(study);
     let Some(first) = rows.first() else {
         return;
     };
     blocks.push(Block::Section("threshold", "From which size on"));
-    blocks.push(Block::List(
-        rows.iter().map(|row| sentence(row).into()).collect(),
-    ));
     blocks.push(Block::Figure {
         file: figure::SCALING,
         alternative: "Exact match and log-probability by number of parameters, per number of exposures".to_owned(),
