@@ -18,6 +18,7 @@ mod multiplicity;
 mod paired;
 mod proportion;
 mod random;
+mod trend;
 
 pub use bootstrap::{BcaInterval, bca, percentile, quantile};
 pub use did::{Did, Side, Unit, did};
@@ -31,6 +32,7 @@ pub use proportion::{
     beta_quantile, clopper_pearson, korn_graubard, normal_quantile, student_t_quantile, wilson,
 };
 pub use random::Random;
+pub use trend::{Dose, Trend, cochran_armitage};
 
 /// A two-sided interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

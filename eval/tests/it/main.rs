@@ -11,6 +11,7 @@ mod estimate;
 mod grid;
 mod llama;
 mod probe;
+mod scipy;
 mod score;
 mod similarity;
 mod stats;
