@@ -7,6 +7,7 @@
 )]
 
 mod batching;
+mod coverage;
 mod estimate;
 mod grid;
 mod llama;
