@@ -22,6 +22,7 @@ pub mod experiment;
 pub mod export;
 pub mod only;
 pub mod plan;
+pub mod power;
 pub mod ranks;
 pub mod rates;
 pub mod record;

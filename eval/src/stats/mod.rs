@@ -16,6 +16,7 @@ mod did;
 mod logistic;
 mod multiplicity;
 mod paired;
+mod power;
 mod proportion;
 mod random;
 mod trend;
@@ -28,6 +29,7 @@ pub use paired::{
     Change, McNemar, mcnemar, paired_change, sign_flip, smallest_detectable,
     smallest_detectable_gain,
 };
+pub use power::{Comparison, Planner};
 pub use proportion::{
     beta_quantile, clopper_pearson, korn_graubard, normal_quantile, student_t_quantile, wilson,
 };

@@ -11,6 +11,7 @@ mod coverage;
 mod estimate;
 mod grid;
 mod llama;
+mod power;
 mod probe;
 mod scipy;
 mod score;

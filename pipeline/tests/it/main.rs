@@ -6,6 +6,7 @@ mod export;
 mod grid;
 mod keys;
 mod ladder;
+mod power;
 mod report;
 mod resume;
 mod run;
