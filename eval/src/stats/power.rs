@@ -160,7 +160,7 @@ impl Planner {
                 let treated = self.changes(clusters, effect, &mut random);
                 let p = match self.comparison {
                     Comparison::Paired => {
-                        let count = |sign: f64| treated.iter().filter(|&&c| c == sign).count();
+                        let count = |sign: f64| treated.iter().filter(|&&c| c * sign > 0.0).count();
                         mcnemar(count(1.0) as u64, count(-1.0) as u64).exact
                     }
                     Comparison::Difference => {

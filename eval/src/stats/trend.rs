@@ -39,7 +39,7 @@ pub fn cochran_armitage(doses: &[Dose]) -> Trend {
     let spread = sum(&|dose| dose.trials as f64 * (dose.score - centre).powi(2));
     let variance = rate * (1.0 - rate) * spread;
     // An empty table makes it NaN.
-    if !(variance > 0.0) {
+    if variance.is_nan() || variance <= 0.0 {
         return Trend { z: 0.0, p: 1.0 };
     }
     let z = covariance / variance.sqrt();

@@ -34,8 +34,8 @@ pub(super) struct Power {
     #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
     discordance: f64,
     /// Probability of finding an effect
-    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
-    power: f64,
+    #[arg(long = "power", value_name = "SHARE", default_value_t = 0.8)]
+    target: f64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -47,7 +47,7 @@ impl Power {
             experiment: experiment::load(&self.file, &self.sets)?,
             effects: self.effects,
             discordance: self.discordance,
-            power: self.power,
+            power: self.target,
             json: self.json,
         })
     }
