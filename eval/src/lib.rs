@@ -10,12 +10,14 @@
 //! | [`similarity`] | edit distance, longest common run and ROUGE-L of two sequences |
 //! | [`extraction`] | how often a model must be asked until a text comes out |
 //! | [`stats`] | intervals and tests as pure functions |
+//! | [`coverage`] | how often intervals cover and tests reject, by simulation |
 //! | [`record`] | one score with its place in the experiment |
 //! | [`mod@estimate`] | rates, contrasts and transitions of a finished experiment |
 //! | [`table`] | the Parquet tables of all of these |
 //!
 //! The crate opens no file, reads no clock and keeps no global state.
 
+pub mod coverage;
 pub mod decode;
 pub mod error;
 pub mod estimate;

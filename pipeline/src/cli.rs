@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and which part of the plan it runs.
 
 mod audit;
+mod power;
 
 use std::path::PathBuf;
 
@@ -145,6 +146,9 @@ enum Command {
         #[arg(long, value_name = "RATE", value_delimiter = ',', required = true)]
         peaks: Vec<f64>,
     },
+    /// Find out which effect a study can find, and how many clusters, trials or exposures one needs
+    #[command(after_help = power::EXAMPLES)]
+    Power(power::Power),
     /// Train a small copy of the model on the grid and on one rank, and compare
     #[command(after_help = CERTIFY_EXAMPLES)]
     Certify {
@@ -251,6 +255,7 @@ impl Command {
         match self {
             Self::Run { dry_run, .. } => !dry_run,
             Self::Plan(_)
+            | Self::Power(_)
             | Self::Verify { .. }
             | Self::Bench(_)
             | Self::Export(_)
@@ -517,6 +522,7 @@ pub fn run() -> Result<()> {
         Command::Score(study) => study.run(Stage::Score, None),
         Command::Estimate(study) => study.run(Stage::Estimate, None),
         Command::Rates { study, peaks } => study.rates(peaks),
+        Command::Power(power) => power.run(),
         Command::Certify { study, steps } => study.certify(steps),
         Command::Audit(audit) => audit.run(),
         Command::Verify { folder, json } => verify::run(&folder, &Events::new(Style::choose(json))),

@@ -23,6 +23,7 @@ pub mod export;
 pub mod merge;
 pub mod only;
 pub mod plan;
+pub mod power;
 pub mod ranks;
 pub mod rates;
 pub mod record;

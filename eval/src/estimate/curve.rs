@@ -1,7 +1,7 @@
 //! Curves over training: what a model reproduces at every so many steps, and what it still does so many steps after a document
 //! was last presented.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -115,7 +115,7 @@ pub type Run<'a> = (&'a str, &'a str, u32, &'a str);
 /// Settings out of range, and rows with lists of unequal length.
 pub fn curves(
     rows: &[ProbeRow],
-    last: &HashMap<Run<'_>, u32>,
+    last: &BTreeMap<Run<'_>, u32>,
     every: u32,
     analysis: &Analysis,
 ) -> Result<Vec<Curve>> {
@@ -141,10 +141,8 @@ pub fn curves(
             }
         }
     }
-    let curve = |((model, arm, epochs, suffix, axis, at), values): (
-        (&String, &String, u32, u32, Axis, u32),
-        Vec<(&str, f64, f64)>,
-    )| {
+    let mut curves = Vec::new();
+    for ((model, arm, epochs, suffix, axis, at), values) in cells {
         let hits = cluster_means(values.iter().map(|(cluster, hit, _)| (*cluster, *hit)));
         let logs = cluster_means(values.iter().map(|(cluster, _, log)| (*cluster, *log)));
         let clusters = hits.len() as f64;
@@ -154,7 +152,7 @@ pub fn curves(
         let rate =
             bootstrap(&hits).unwrap_or_else(|| wilson(hits.iter().sum(), clusters, analysis.level));
         let log = bootstrap(&logs);
-        Curve {
+        curves.push(Curve {
             model: model.clone(),
             arm: arm.clone(),
             bucket: bucket_name(epochs),
@@ -170,7 +168,7 @@ pub fn curves(
             log_probability_low: log.map(|log| log.low),
             log_probability_high: log.map(|log| log.high),
             level: analysis.level,
-        }
-    };
-    Ok(cells.into_iter().map(curve).collect())
+        });
+    }
+    Ok(curves)
 }

@@ -110,7 +110,9 @@ pub fn hazards(rows: &[ScoreRow], masks: &Masks, analysis: &Analysis) -> Result<
         for ((model, arm, prefix, suffix, epochs, time), clusters) in cells {
             let clusters: Vec<Counts> = clusters.into_values().collect();
             let mut all = Counts::default();
-            clusters.iter().for_each(|counts| all.add(counts));
+            for counts in &clusters {
+                all.add(counts);
+            }
             let interval = interval(&clusters, analysis);
             found.push(Hazard {
                 model: model.clone(),

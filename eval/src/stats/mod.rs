@@ -16,8 +16,10 @@ mod did;
 mod logistic;
 mod multiplicity;
 mod paired;
+mod power;
 mod proportion;
 mod random;
+mod trend;
 
 pub use bootstrap::{BcaInterval, bca, percentile, quantile};
 pub(crate) use bootstrap::{central, sorted_replicates};
@@ -28,10 +30,12 @@ pub use paired::{
     Change, McNemar, mcnemar, paired_change, sign_flip, smallest_detectable,
     smallest_detectable_gain,
 };
+pub use power::{Comparison, Planner};
 pub use proportion::{
     beta_quantile, clopper_pearson, korn_graubard, normal_quantile, student_t_quantile, wilson,
 };
 pub use random::Random;
+pub use trend::{Dose, Trend, cochran_armitage};
 
 /// A two-sided interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,6 +1,6 @@
 //! Curves over training, and after the last presentation.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use axmem_eval::estimate::{Axis, Curve, ProbeRow, curves};
 
@@ -36,7 +36,7 @@ fn a_document_forgets_from_its_own_last_presentation_on() {
         rows.push(probe(step, "b", 4, step == 20 || step == 30));
         rows.push(probe(step, "control", 0, false));
     }
-    let last = HashMap::from([
+    let last = BTreeMap::from([
         (("toy", "standard", 0, "a"), 12),
         (("toy", "standard", 0, "b"), 20),
     ]);

@@ -7,12 +7,15 @@
 )]
 
 mod batching;
+mod coverage;
 mod curve;
 mod estimate;
 mod grid;
 mod hazard;
 mod llama;
+mod power;
 mod probe;
+mod scipy;
 mod score;
 mod similarity;
 mod stats;

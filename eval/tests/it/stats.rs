@@ -225,13 +225,22 @@ fn s07_five_copies_of_a_document_are_one_cluster() {
 
 #[test]
 fn korn_graubard_is_clopper_pearson_at_its_effective_sample_size() {
-    // Windows that vary as independent ones would: means of four clusters of five.
-    let means = [0.2, 0.4, 0.4, 0.6];
-    let variance = 0.08 / 12.0; // sum of squares over k (k - 1)
-    let ratio = student_t_quantile(0.975, 19.0) / student_t_quantile(0.975, 3.0);
+    let means = [0.0, 0.2, 0.2, 0.4, 0.4, 0.6, 0.6, 0.8];
+    let variance = 0.48 / 56.0; // sum of squares over k (k - 1)
+    let ratio = student_t_quantile(0.975, 39.0) / student_t_quantile(0.975, 7.0);
     let effective = (0.4 * 0.6 / variance) * ratio * ratio;
-    assert!(effective < 20.0);
-    let found = korn_graubard(&means, 20, 0.95);
+    assert!(effective < 40.0 && effective > 8.0);
+    let found = korn_graubard(&means, 40, 0.95);
+    let expected = clopper_pearson(0.4 * effective, effective, 0.95);
+    assert!(near(found.low, expected.low, 1e-12) && near(found.high, expected.high, 1e-12));
+    // One cluster with hits says little about the spread: never fewer than a window a cluster.
+    let found = korn_graubard(&[0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 40, 0.95);
+    let expected = clopper_pearson(0.4, 8.0, 0.95);
+    assert!(near(found.low, expected.low, 1e-12) && near(found.high, expected.high, 1e-12));
+    // Windows that vary less than independent ones count as those.
+    let ratio = student_t_quantile(0.975, 39.0) / student_t_quantile(0.975, 7.0);
+    let effective = 40.0 * ratio * ratio;
+    let found = korn_graubard(&[0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.6, 0.2], 40, 0.95);
     let expected = clopper_pearson(0.4 * effective, effective, 0.95);
     assert!(near(found.low, expected.low, 1e-12) && near(found.high, expected.high, 1e-12));
     // No spread tells nothing about the windows: they count as one a cluster.

@@ -9,6 +9,7 @@ use anyhow::Result;
 use axmem_datasets::contamination::Contamination;
 use axmem_datasets::near_duplicates::NearDuplicate;
 use axmem_datasets::table::{self, Record};
+use axmem_eval::coverage::bootstrap_deviation;
 use axmem_eval::estimate::{Curve, Hazard, Threshold};
 use serde_json::Value;
 
@@ -280,8 +281,9 @@ impl Study {
     }
 
     /// The estimate that stands for a cell in sentences and figures: over several trials the
-    /// bootstrap over clusters, which holds the trials of a cluster together, else Wilson; where
-    /// that one is missing, the first with an interval.
+    /// bootstrap over clusters, which holds the trials of a cluster together, unless it covers too
+    /// little or too much in simulation; else Wilson; where that one is missing, the first with an
+    /// interval.
     pub(super) fn estimate(
         &self,
         model: &str,
@@ -305,7 +307,7 @@ impl Study {
         let cell = self.cell_behind(prefix, model, arm, &trial, bucket, time);
         let pooled = trial == "pooled" && self.trials(model).len() > 1;
         cell.iter()
-            .find(|row| pooled && row.method.starts_with("bootstrap") && row.low.is_some())
+            .find(|row| pooled && row.low.is_some() && bootstrap_holds(row))
             .or_else(|| cell.iter().find(|row| row.method == "wilson"))
             .or_else(|| cell.iter().find(|row| row.low.is_some()))
             .or_else(|| cell.first())
@@ -424,6 +426,15 @@ impl Primary {
                 .and_then(Value::as_f64)
                 .unwrap_or(0.05),
         }
+    }
+}
+
+/// Whether a row is a bootstrap interval that covers about what it says, or what stands in for one.
+fn bootstrap_holds(row: &Estimate) -> bool {
+    match row.method.as_str() {
+        "bootstrap" => bootstrap_deviation(row.clusters, row.documents, row.rate).is_none(),
+        "bootstrap_wilson" => true,
+        _ => false,
     }
 }
 

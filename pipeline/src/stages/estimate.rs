@@ -1,6 +1,6 @@
 //! `estimate`: all scores of the study in one table, the exposure ledger, and what they say.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -107,7 +107,7 @@ fn curves(
             rows.extend(table::read(context.artefact(index).join(training::PROBES))?);
         }
     }
-    let mut last: HashMap<_, u32> = HashMap::new();
+    let mut last: BTreeMap<_, u32> = BTreeMap::new();
     for row in exposures {
         let run = (&*row.model, &*row.arm, row.trial, &*row.document);
         let step = last.entry(run).or_default();

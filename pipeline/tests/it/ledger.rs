@@ -13,7 +13,7 @@ use crate::support::{finish, run_smoke};
 
 /// A row of `steps`.
 #[derive(Debug)]
-struct Step {
+struct Made {
     model: String,
     arm: String,
     trial: u32,
@@ -26,7 +26,7 @@ struct Step {
     grad_norm: f64,
 }
 
-record!(Step as "steps" {
+record!(Made as "steps" {
     model: String, arm: String, trial: u32, phase: String, step: u64, loss: f64, kept_tokens: u64,
     tokens: u64, rate: f64, grad_norm: f64,
 });
@@ -67,7 +67,7 @@ fn run_interrupted(store: &Path) {
             .iter()
             .any(|folder| files::list(folder.join("partial")).is_ok_and(|found| !found.is_empty()))
     };
-    while !is_training() && started.elapsed() < Duration::from_secs(120) {
+    while !is_training() && started.elapsed() < Duration::from_mins(2) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let _ = child.kill();
@@ -110,7 +110,7 @@ fn the_ledger_is_the_plan_with_padding_resume_and_four_ranks() {
     );
 
     // The targets that the trainer counted in each step are those of the ledger.
-    let steps: Vec<Step> = rows(store.path(), "train-v1", "steps.parquet");
+    let steps: Vec<Made> = rows(store.path(), "train-v1", "steps.parquet");
     let mut kept: BTreeMap<(&str, u32, u64), u64> = BTreeMap::new();
     for row in &ledger {
         let key = (row.arm.as_str(), row.trial, u64::from(row.step));

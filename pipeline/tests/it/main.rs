@@ -9,6 +9,7 @@ mod ladder;
 mod ledger;
 mod merge;
 mod planted;
+mod power;
 mod probes;
 mod report;
 mod resume;

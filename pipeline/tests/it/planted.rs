@@ -111,7 +111,10 @@ fn write_model(folder: &Path) {
     write_safetensors(&folder.join("model.safetensors"), &tensors);
 }
 
-fn write_safetensors(path: &Path, tensors: &[(String, (Vec<usize>, Vec<f32>))]) {
+/// Shape and values.
+type Tensor = (Vec<usize>, Vec<f32>);
+
+fn write_safetensors(path: &Path, tensors: &[(String, Tensor)]) {
     let mut header = serde_json::Map::new();
     let mut data: Vec<u8> = Vec::new();
     for (name, (shape, values)) in tensors {

@@ -974,13 +974,17 @@ fn a_paired_primary_contrast_is_not_called_a_difference_from_control() {
 }
 
 #[test]
-fn several_trials_are_pooled_by_the_bootstrap_over_clusters() {
+fn the_bootstrap_of_few_clusters_says_what_it_covers_and_is_not_in_the_summary() {
     let pooled = Shape {
         trials: 3,
         ..QUICKSTART
     };
-    assert!(markdown(&pooled, |_, _| ()).contains("95 % intervals (bootstrap)"));
-    assert!(markdown(&QUICKSTART, |_, _| ()).contains("95 % intervals (Wilson)"));
+    for shape in [pooled, QUICKSTART] {
+        let text = markdown(&shape, |_, _| ());
+        assert!(text.contains("95 % intervals (Wilson)"));
+        assert!(!text.contains("95 % intervals (bootstrap)"));
+        assert!(text.contains(" % in simulation"));
+    }
 }
 
 #[test]

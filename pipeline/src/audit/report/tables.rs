@@ -4,10 +4,8 @@ use axmem_eval::estimate::ContrastKind;
 
 use super::{Cell, cells, set_name};
 use crate::audit::findings::Findings;
-use crate::report::findings::{method, methods};
-use crate::report::format::{
-    NONE, count, interval, number, optional, p_value, percent, with_interval,
-};
+use crate::report::findings::{Interval, method, methods};
+use crate::report::format::{NONE, count, number, optional, p_value, percent, with_interval};
 use crate::report::page::{Block, Table, Text};
 
 pub(super) fn push(findings: &Findings, blocks: &mut Vec<Block>) {
@@ -69,11 +67,22 @@ fn rates(findings: &Findings) -> Table {
             row.prefix.as_str().into(),
             Text::new().strong(number(row.rate)),
         ];
-        line.extend(methods.iter().map(|name| match find(cell, name) {
-            // Another method stands in where resamples do not differ.
-            Some(row) if row.method != *name => Text::new().faint("no spread"),
-            Some(row) => interval(Some(row.low), Some(row.high)).into(),
-            None => NONE.into(),
+        line.extend(methods.iter().map(|name| {
+            match find(cell, name) {
+                // Another method stands in where resamples do not differ.
+                Some(row) if row.method != *name => Text::new().faint("no spread"),
+                Some(row) => Interval {
+                    method: name,
+                    clusters: row.clusters,
+                    documents: row.documents,
+                    rate: row.rate,
+                    low: Some(row.low),
+                    high: Some(row.high),
+                    level: row.level,
+                }
+                .text(),
+                None => NONE.into(),
+            }
         }));
         line.extend(
             [

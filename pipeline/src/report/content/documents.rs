@@ -12,9 +12,8 @@ use crate::report::tables::Transition;
 /// Order of document lists: model, place of the arm, arm, trial, exposures, bucket.
 type GroupKey<'a> = (&'a str, usize, &'a str, &'a str, u32, &'a str);
 
-pub(super) fn overlap(study: &Study, blocks: &mut Vec<Block>) {
+fn overlap_figure(study: &Study, blocks: &mut Vec<Block>) {
     let primary = &study.primary;
-    blocks.push(Block::Section("overlap", "Kept, gained, lost, never"));
     blocks.push(Block::Figure {
         file: figure::OVERLAP,
         alternative: "Documents kept, gained, lost and never reproduced, per arm and bucket".to_owned(),
@@ -24,6 +23,12 @@ pub(super) fn overlap(study: &Study, blocks: &mut Vec<Block>) {
         )
         .into(),
     });
+}
+
+pub(super) fn overlap(study: &Study, blocks: &mut Vec<Block>) {
+    let primary = &study.primary;
+    blocks.push(Block::Section("overlap", "Kept, gained, lost, never"));
+    overlap_figure(study, blocks);
     let several = study.models.len() > 1;
     let mut table = Table::new(
         "Documents by exact match at two times: kept (both), gained (only the second), lost (only the first), never.",

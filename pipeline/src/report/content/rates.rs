@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{arm_name, arm_order, time_name, time_order, trial_name};
 use crate::report::findings;
-use crate::report::format::{
-    NONE, count, interval, number, optional, p_value, percent, with_interval,
-};
+use crate::report::format::{NONE, count, number, optional, p_value, percent, with_interval};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::{SIZE, Study};
 use crate::report::tables::Estimate;
@@ -115,7 +113,16 @@ fn rate_table(study: &Study, model: &str, key: &(String, u32, String)) -> Table 
             line.push(match cell {
                 // Named after the method that stands in where resamples do not differ.
                 Some(row) if row.method != *method => Text::new().faint("no spread"),
-                Some(row) => interval(row.low, row.high).into(),
+                Some(row) => findings::Interval {
+                    method,
+                    clusters: row.clusters,
+                    documents: row.documents,
+                    rate: row.rate,
+                    low: row.low,
+                    high: row.high,
+                    level: row.level,
+                }
+                .text(),
                 None => NONE.into(),
             });
         }

@@ -46,7 +46,7 @@ pub(super) fn draw(study: &Study) -> Result<String> {
         }
         canvas.draw(&Text::new(
             format!("exact match, last {} tokens", study.primary.suffix),
-            ((LEFT + RIGHT) / 2, bottom + 40),
+            (i32::midpoint(LEFT, RIGHT), bottom + 40),
             text_style(LABEL_SIZE, BLACK, HPos::Center),
         ))?;
         for (index, (model, level, bucket)) in rows.iter().enumerate() {

@@ -101,7 +101,11 @@ fn bar(canvas: &Canvas<'_>, top: i32, parts: &[u64; 4]) -> Result<()> {
         let label = count(documents);
         if documents > 0 && end - start > 12 * label.chars().count() as i32 {
             let style = text_style(TICK_SIZE, ink, HPos::Center);
-            canvas.draw(&Text::new(label, ((start + end) / 2, top + BAR / 2), style))?;
+            canvas.draw(&Text::new(
+                label,
+                (i32::midpoint(start, end), top + BAR / 2),
+                style,
+            ))?;
         }
     }
     Ok(())
