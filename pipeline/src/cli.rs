@@ -2,6 +2,7 @@
 
 mod audit;
 mod power;
+mod report;
 
 use std::path::PathBuf;
 
@@ -14,10 +15,8 @@ use serde_json::json;
 use crate::bench;
 use crate::certify;
 use crate::events::{self, Events, Style};
-use crate::exit::Failure;
 use crate::experiment::{self, Experiment};
 use crate::export::{self, Dtype, Layout};
-use crate::merge;
 use crate::only::Only;
 use crate::plan::Stage;
 use crate::ranks::{self, Ranks};
@@ -52,15 +51,6 @@ Examples:
 A run that was interrupted goes on where it was; a second run does nothing but print where the
 report is. A changed setting repeats exactly what depends on it. A file with a `matrix` is several
 experiments, run one after another.";
-
-const REPORT_EXAMPLES: &str = "\
-Examples:
-  axmem report experiments/quickstart.yaml
-  axmem report runs/tinyllama-1b runs/llama2-7b --out joined
-  axmem report runs/ladder-cpu --figure threshold --out figures
-
-Studies are joined if they have the same documents in the same buckets, and the same suffixes, prefixes
-and analysis. With folders nothing is trained or scored.";
 
 const RATES_EXAMPLES: &str = "\
 Example:
@@ -135,8 +125,8 @@ enum Command {
     #[command(after_help = "Example:\n  axmem estimate experiments/quickstart.yaml")]
     Estimate(Study),
     /// Write the report of a study, or one report or figure of several finished studies
-    #[command(after_help = REPORT_EXAMPLES)]
-    Report(Report),
+    #[command(after_help = report::EXAMPLES)]
+    Report(report::Report),
     /// Choose the learning rate of every model by its loss on held-out background text after the warm-up
     #[command(after_help = RATES_EXAMPLES)]
     Rates {
@@ -313,59 +303,6 @@ impl Export {
             shard_bytes: self.shard_mb.saturating_mul(1_000_000),
         };
         export::run(&request, &Events::new(Style::choose(self.json)))
-    }
-}
-
-// What `report` takes; a doc comment would replace that of the command.
-#[derive(Debug, Args)]
-struct Report {
-    /// The experiment file (YAML), or folders of the reports of finished studies
-    #[arg(value_name = "FILE|DIR", required = true)]
-    paths: Vec<PathBuf>,
-    /// Only one figure of finished studies
-    #[arg(long, value_enum, requires = "out")]
-    figure: Option<merge::Figure>,
-    /// Folder of the report or figure of finished studies
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Replace a setting of the file; the value is YAML. May be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    sets: Vec<String>,
-    /// Folder of the artefact store
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    store: PathBuf,
-    /// Print events as JSON, one a line, instead of progress
-    #[arg(long)]
-    json: bool,
-}
-
-impl Report {
-    fn run(self) -> Result<()> {
-        if let ([file], None) = (self.paths.as_slice(), &self.out)
-            && !file.is_dir()
-        {
-            let study = Study {
-                file: file.clone(),
-                sets: self.sets,
-                store: self.store,
-                json: self.json,
-            };
-            return study.run(Stage::Report, None);
-        }
-        let Some(out) = self.out else {
-            let sentence =
-                "several studies, or the folder of one, need --out DIR for what is written";
-            return Err(ranks::refuse(Failure::usage(sentence)));
-        };
-        if ranks::process() > 0 {
-            return Ok(());
-        }
-        let request = merge::Request {
-            folders: self.paths,
-            figure: self.figure,
-            out,
-        };
-        merge::run(&request, &Events::new(Style::choose(self.json)))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::exit::Failure;
 use crate::experiment::file::ThresholdFile;
 use crate::experiment::{Arm, Experiment, Weights};
 use crate::plan::{Plan, Stage};
-use crate::record::Record;
+use crate::record::{RECORD, Record};
 use crate::report::{self, Inputs};
 use crate::run;
 use crate::stages::estimate as tables;
@@ -75,6 +75,12 @@ struct Study {
 impl Study {
     fn read(folder: &Path) -> Result<Self> {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
+        if !folder.join(RECORD).is_file() {
+            return Err(Failure::data(format!(
+                "{} is not the report of a finished study; name a folder such as runs/quickstart",
+                folder.display()
+            )));
+        }
         let record = Record::read(&folder)?;
         let store = Store::new(folder.parent().unwrap_or(&folder));
         let plan = Plan::new(&record.experiment);
