@@ -63,4 +63,11 @@ fn training_is_scored_every_few_steps_and_at_its_end() {
     assert_eq!(curves.iter().filter(at_end).count(), 12);
     assert!(curves.iter().any(|row| row.axis == Axis::SinceLast));
     assert!(probed.path().join("smoke/dose.png").is_file());
+
+    // Six clusters in each of two trials, in a bar for each arm and bucket.
+    let overlap = files::read_to_string(probed.path().join("smoke/overlap.svg")).expect("a figure");
+    for bar in ["standard, control", "standard, 2 ×", "goldfish, 1 ×"] {
+        assert!(overlap.contains(bar), "{bar}: {overlap}");
+    }
+    assert!(overlap.contains("\n12\n"), "{overlap}");
 }

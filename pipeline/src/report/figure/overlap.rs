@@ -21,25 +21,35 @@ pub(super) fn draw(study: &Study) -> Result<String> {
     let primary = &study.primary;
     let mut bars: Vec<(String, [u64; 4])> = Vec::new();
     for model in &study.models {
-        let trial = study.summary_trial(model);
         for arm in &study.arms {
             for (level, bucket) in &study.levels {
-                let row = study.overlap.iter().find(|row| {
+                // The table has a row for each trial.
+                let rows = study.overlap.iter().filter(|row| {
                     row.model == *model
                         && row.arm == *arm
-                        && row.trial == trial
                         && row.bucket == *bucket
                         && (row.suffix, &row.prefix) == (primary.suffix, &primary.prefix)
                         && (&row.from, &row.to) == (&primary.from, &primary.to)
                 });
-                let Some(row) = row else { continue };
+                let mut parts = [0; 4];
+                for row in rows {
+                    for (part, documents) in parts
+                        .iter_mut()
+                        .zip([row.kept, row.gained, row.lost, row.never])
+                    {
+                        *part += documents;
+                    }
+                }
+                if parts == [0; 4] {
+                    continue;
+                }
                 let bucket = bucket_name(*level);
                 let name = if study.models.len() > 1 {
                     format!("{model}, {arm}, {bucket}")
                 } else {
                     format!("{arm}, {bucket}")
                 };
-                bars.push((name, [row.kept, row.gained, row.lost, row.never]));
+                bars.push((name, parts));
             }
         }
     }
