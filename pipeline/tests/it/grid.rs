@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use axmem_datasets::{files, record, table};
+use axmem_datasets::{files, record};
 use axmem_eval::ScoreRow;
 
-use crate::support::{axmem, finish, run_smoke, smoke, tables};
+use crate::support::{axmem, finish, rows, run_smoke, smoke, tables};
 
 /// Where a step ran: a row of `timings`.
 #[derive(Debug)]
@@ -35,13 +35,6 @@ record!(Place as "timings" {
     back_end: String, seconds: f64, tokens_per_second: f64, flops_per_second: f64,
     exposed_x: f64, exposed_y: f64, exposed_z: f64, exposed_data: f64, peak_bytes: u64,
 });
-
-/// Rows of one table of all artefacts of a stage.
-fn rows<R: table::Record>(store: &Path, stage: &str, name: &str) -> Vec<R> {
-    let folders = files::list(store.join(stage)).expect("artefacts");
-    let read = |folder| table::read(Path::join(folder, name)).expect("a table");
-    folders.iter().flat_map(|folder| read(folder)).collect()
-}
 
 /// Whether every probe was reproduced, for each suffix, by arm, trial, time and document.
 fn outcomes(store: &Path) -> BTreeMap<String, Vec<bool>> {

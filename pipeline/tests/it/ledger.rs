@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use axmem_datasets::bucket::Assignment;
 use axmem_datasets::exposure::Exposure;
-use axmem_datasets::{files, record, table};
+use axmem_datasets::{files, record};
 
-use crate::support::{finish, run_smoke};
+use crate::support::{finish, rows, run_smoke};
 
 /// A row of `steps`.
 #[derive(Debug)]
@@ -46,12 +46,6 @@ const SETS: [&str; 10] = [
     "train.arms=[standard, {goldfish: {k: 2, h: 4}}, {goldfish: {k: 2, h: 4, name: twice, compensate: presentations}}, \
      {goldfish: {k: 2, h: 4, name: wide, compensate: batch}}]",
 ];
-
-fn rows<R: table::Record>(store: &Path, stage: &str, name: &str) -> Vec<R> {
-    let folders = files::list(store.join(stage)).expect("artefacts");
-    let read = |folder| table::read(Path::join(folder, name)).expect("a table");
-    folders.iter().flat_map(|folder| read(folder)).collect()
-}
 
 /// Kills the first run in the middle of a training, so that the rest is a resumed one.
 fn run_interrupted(store: &Path) {

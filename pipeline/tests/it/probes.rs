@@ -2,17 +2,11 @@
 
 use std::path::Path;
 
-use axmem_datasets::{files, table};
+use axmem_datasets::files;
 use axmem_eval::estimate::{Axis, Curve, ProbeRow};
 use axmem_eval::{ScoreRow, Time};
 
-use crate::support::{finish, run_smoke};
-
-fn rows<R: table::Record>(store: &Path, stage: &str, name: &str) -> Vec<R> {
-    let folders = files::list(store.join(stage)).expect("artefacts");
-    let read = |folder| table::read(Path::join(folder, name)).expect("a table");
-    folders.iter().flat_map(|folder| read(folder)).collect()
-}
+use crate::support::{finish, rows, run_smoke};
 
 /// The documents in the middle of training are those of the scores, and the last of them are the scores after training.
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use axmem_datasets::files;
+use axmem_datasets::{files, table};
 
 /// The shipped smoke study.
 pub(crate) fn smoke() -> PathBuf {
@@ -30,6 +30,13 @@ pub(crate) fn finish(command: &mut Command) -> (i32, String) {
     let output: Output = command.output().expect("the program starts");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code().unwrap_or(-1), text)
+}
+
+/// Rows of one table of all artefacts of a stage.
+pub(crate) fn rows<R: table::Record>(store: &Path, stage: &str, name: &str) -> Vec<R> {
+    let folders = files::list(store.join(stage)).expect("artefacts");
+    let read = |folder| table::read(Path::join(folder, name)).expect("a table");
+    folders.iter().flat_map(|folder| read(folder)).collect()
 }
 
 /// Hash of every table of a store but the measured times, by path.
