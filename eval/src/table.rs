@@ -73,7 +73,7 @@ record!(Contrast as "contrasts" {
     model: String, arm: String, bucket: String, kind: ContrastKind, measure: Measure, suffix: u32, prefix: String,
     from: String, to: String, estimate: f64, low: f64, high: f64, level: f64, p: Option<f64>,
     p_adjusted: Option<f64>, family: String, method: String, detectable: Option<f64>,
-    clusters: u64,
+    z: Option<f64>, clusters: u64,
 });
 record!(Overlap as "overlap" {
     model: String, arm: String, trial: String, bucket: String, suffix: u32, prefix: String,
@@ -85,16 +85,17 @@ record!(Transition as "transitions" {
 });
 
 record!(Threshold as "thresholds" {
-    arm: String, suffix: u32, prefix: String, family: String, rate: f64, exposures: u32, rungs: Vec<u64>, place: Place,
+    arm: String, suffix: u32, prefix: String, family: String, rate: f64, exposures: u32, rungs: Vec<u64>, documents: Vec<u64>,
+    gained: Vec<u64>, place: Place,
     parameters: Option<f64>, rung_below: Option<u64>, rung_above: Option<u64>, low_place: Place, low: Option<f64>,
     high_place: Place, high: Option<f64>, level: f64, identified: f64, coefficients: Vec<f64>, centre: f64, clusters: u64,
 });
 record!(ProbeRow as "probes" {
-    model: String, arm: String, trial: u32, step: u32, document: String, cluster: String, epochs: u32, suffix: Vec<u32>,
-    exact: Vec<bool>, log_probability: Vec<f64>,
+    model: String, arm: String, trial: u32, step: u32, document: String, cluster: String, epochs: u32, prefix: String,
+    suffix: Vec<u32>, exact: Vec<bool>, log_probability: Vec<f64>,
 });
 record!(Curve as "curves" {
-    model: String, arm: String, bucket: String, suffix: u32, axis: Axis, at: u32, documents: u64, clusters: u64, rate: f64,
+    model: String, arm: String, bucket: String, prefix: String, suffix: u32, axis: Axis, at: u32, documents: u64, clusters: u64, rate: f64,
     low: f64, high: f64, log_probability: f64, log_probability_low: Option<f64>, log_probability_high: Option<f64>,
     level: f64,
 });

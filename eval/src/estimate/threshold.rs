@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::{Analysis, Observation, pairs, series};
 use crate::record::{ModelInfo, ScoreRow, Time};
-use crate::stats::{Cell, Random, firth};
+use crate::stats::{Cell, Random, clopper_pearson, firth};
 use crate::{Error, Result};
 
 /// What is asked of a ladder.
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 pub struct Question {
     /// Share of documents gained, in (0, 1).
     pub rate: f64,
-    /// Exposures.
+    /// Presentations of a document.
     pub exposures: u32,
 }
 
@@ -29,7 +29,8 @@ pub enum Place {
     Between,
     /// No rung reaches it.
     Above,
-    /// The curve falls through the rate as models grow, or there is no curve.
+    /// The curve falls through the rate as models grow, there is no curve, or nothing or everything was gained and the end of
+    /// the ladder alone does not settle it.
     Unidentified,
 }
 
@@ -77,10 +78,14 @@ pub struct Threshold {
     pub family: String,
     /// Share of documents gained that is asked for.
     pub rate: f64,
-    /// At so many exposures.
+    /// After so many presentations.
     pub exposures: u32,
     /// Parameters of the family's models, ascending.
     pub rungs: Vec<u64>,
+    /// For each rung, the documents of all trials that were presented so often and not reproduced at `warm`.
+    pub documents: Vec<u64>,
+    /// Of these, the documents that were gained.
+    pub gained: Vec<u64>,
     /// The answer.
     pub place: Place,
     /// Number of parameters where the curve crosses the rate, between two rungs.
@@ -99,7 +104,7 @@ pub struct Threshold {
     pub high: Option<f64>,
     /// Confidence level.
     pub level: f64,
-    /// Share of the resamples that had an answer.
+    /// Share of the resamples that had an answer; 0 where they can't have one, since all outcomes are the same.
     pub identified: f64,
     /// Coefficients of 1, log10 N - `centre`, ln(1 + e), their product, and the families after the first; empty where they
     /// are not defined.
@@ -113,9 +118,12 @@ pub struct Threshold {
 /// The threshold for each arm, prefix, suffix and family. `models` are those of one ladder: rungs trained from random weights and
 /// continued ones are asked about apart.
 ///
-/// Outcome: gained between `warm` and `after`, among documents not reproduced at `warm`; control documents have exposure 0.
+/// Outcome: gained between `warm` and `after`, among documents not reproduced at `warm`; e counts presentations, 0 for control.
 /// `logit p = a + b log10 N + c ln(1 + e) + d log10 N ln(1 + e) + family`, by [`firth`]; a cluster with several windows counts as
 /// one trial. Intervals: percentiles over resampled clusters, each with all its models, trials and windows.
+///
+/// Where a family gained nothing, or every treated document, its curve is the penalty's and not the data's: the answer then is
+/// what the [`clopper_pearson`] interval of the largest or smallest rung at those presentations excludes.
 ///
 /// # Errors
 /// A model that `models` does not name, scores that don't pair up, a question outside (0, 1).
@@ -142,12 +150,22 @@ pub fn thresholds(
     let mut found = Vec::new();
     for ((arm, prefix, suffix), ladder) in ladders {
         let ladder = Ladder::new(&ladder, models)?;
-        let fit = ladder.fit(0..ladder.clusters.len());
+        let groups = ladder.groups_of(0..ladder.clusters.len());
+        let fit = firth(&groups);
         let replicates = ladder.replicates(question, analysis);
         for (index, family) in ladder.families.iter().enumerate() {
-            let answer = ladder.answer(fit.as_deref(), index, question);
-            let (low, high, identified) = interval(&replicates, index, analysis.level);
+            let (answer, (low, high, identified)) = match ladder.outcomes(&groups, index) {
+                Outcomes::Mixed => (
+                    ladder.answer(&groups, fit.as_deref(), index, question),
+                    interval(&replicates, index, analysis.level),
+                ),
+                outcomes => {
+                    let answer = ladder.settled(outcomes, index, question, analysis.level);
+                    (answer, (answer, answer, 0.0))
+                }
+            };
             let rungs = ladder.rungs(index);
+            let counts = ladder.counts(index, question.exposures);
             let above = answer
                 .parameters
                 .map(|parameters| rungs.partition_point(|&rung| (rung as f64) < parameters));
@@ -163,6 +181,8 @@ pub fn thresholds(
                 rung_below: above.and_then(|above| rungs.get(above.checked_sub(1)?).copied()),
                 rung_above: above.and_then(|above| rungs.get(above).copied()),
                 rungs,
+                documents: counts.iter().map(|count| count.documents).collect(),
+                gained: counts.iter().map(|count| count.gained).collect(),
                 low_place: low.place,
                 low: low.parameters,
                 high_place: high.place,
@@ -211,15 +231,32 @@ struct Share {
     hits: f64,
 }
 
+/// What became of the treated documents of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcomes {
+    NoneGained,
+    AllGained,
+    Mixed,
+}
+
+/// The documents of one group.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    documents: u64,
+    gained: u64,
+    clusters: u64,
+}
+
 struct Ladder<'a> {
     models: Vec<&'a ModelInfo>,
     /// In order of name; the first is the reference.
     families: Vec<&'a str>,
     /// Mean of log10 N.
     centre: f64,
-    /// Covariates, no trials.
-    groups: Vec<Cell>,
-    largest_exposure: u32,
+    groups: Vec<Group>,
+    /// Covariates of each group, no trials.
+    cells: Vec<Cell>,
+    counts: Vec<Count>,
     clusters: Vec<Vec<Share>>,
 }
 
@@ -245,6 +282,7 @@ impl<'a> Ladder<'a> {
         let centre = sizes.iter().sum::<f64>() / sizes.len() as f64;
 
         let mut shares: BTreeMap<&str, BTreeMap<Group, (f64, f64)>> = BTreeMap::new();
+        let mut counts: BTreeMap<Group, Count> = BTreeMap::new();
         for (model, observations) in observations.values().enumerate() {
             let pairs = pairs(observations, Time::Warm, Time::After)?;
             let mut windows: BTreeMap<_, u32> = BTreeMap::new();
@@ -257,16 +295,20 @@ impl<'a> Ladder<'a> {
                     model,
                     exposures: pair.epochs,
                 };
+                let count = counts.entry(group).or_default();
+                count.documents += 1;
+                count.gained += u64::from(pair.last.exact);
                 let share = shares
                     .entry(pair.cluster)
                     .or_default()
                     .entry(group)
                     .or_default();
+                count.clusters += u64::from(share.0 <= 0.0);
                 share.0 += weight;
                 share.1 += if pair.last.exact { weight } else { 0.0 };
             }
         }
-        let groups: BTreeSet<Group> = shares.values().flat_map(BTreeMap::keys).copied().collect();
+        let (groups, counts): (Vec<Group>, Vec<Count>) = counts.into_iter().unzip();
         let places: BTreeMap<Group, usize> = groups.iter().copied().zip(0..).collect();
         let clusters = shares
             .into_values()
@@ -283,32 +325,30 @@ impl<'a> Ladder<'a> {
             models,
             families,
             centre,
-            groups: Vec::new(),
-            largest_exposure: 0,
+            groups,
+            cells: Vec::new(),
+            counts,
             clusters,
         };
-        ladder.largest_exposure = groups
-            .iter()
-            .map(|group| group.exposures)
-            .max()
-            .unwrap_or(0);
-        ladder.groups = groups
+        ladder.cells = ladder
+            .groups
             .iter()
             .map(|group| {
-                let info = ladder.models[group.model];
-                let family = ladder
-                    .families
-                    .iter()
-                    .position(|family| *family == info.family);
-                let x = ladder.covariates(log10(info), group.exposures, family.unwrap_or(0));
+                let size = log10(ladder.models[group.model]);
                 Cell {
-                    x,
+                    x: ladder.covariates(size, group.exposures, ladder.family(group)),
                     trials: 0.0,
                     hits: 0.0,
                 }
             })
             .collect();
         Ok(ladder)
+    }
+
+    /// Index of the family of a group's model.
+    fn family(&self, group: &Group) -> usize {
+        let family = &self.models[group.model].family;
+        self.families.partition_point(|other| *other < &**family)
     }
 
     fn covariates(&self, size: f64, exposures: u32, family: usize) -> Vec<f64> {
@@ -318,37 +358,98 @@ impl<'a> Ladder<'a> {
         x
     }
 
-    /// Coefficients from some clusters, named by index, as often as they are named.
-    fn fit(&self, clusters: impl Iterator<Item = usize>) -> Option<Vec<f64>> {
-        let mut groups = self.groups.clone();
+    /// The groups with the trials and hits of some clusters, named by index, as often as they are named.
+    fn groups_of(&self, clusters: impl Iterator<Item = usize>) -> Vec<Cell> {
+        let mut groups = self.cells.clone();
         for share in clusters.flat_map(|cluster| &self.clusters[cluster]) {
             groups[share.group].trials += share.trials;
             groups[share.group].hits += share.hits;
         }
-        firth(&groups)
+        groups
+    }
+
+    /// What became of the treated documents of a family.
+    fn outcomes(&self, groups: &[Cell], family: usize) -> Outcomes {
+        let (mut trials, mut hits) = (0.0, 0.0);
+        for (group, cell) in self.groups.iter().zip(groups) {
+            if group.exposures > 0 && self.family(group) == family {
+                trials += cell.trials;
+                hits += cell.hits;
+            }
+        }
+        if hits <= 0.0 {
+            Outcomes::NoneGained
+        } else if hits >= trials {
+            Outcomes::AllGained
+        } else {
+            Outcomes::Mixed
+        }
+    }
+
+    /// The documents presented so often, for each rung of a family.
+    fn counts(&self, family: usize, exposures: u32) -> Vec<Count> {
+        let models = self.ascending(family);
+        let count = |model| {
+            let group = self.groups.binary_search(&Group { model, exposures });
+            group.map_or_else(|_| Count::default(), |group| self.counts[group])
+        };
+        models.into_iter().map(count).collect()
+    }
+
+    /// The answer where all outcomes are the same, from the end of the ladder alone.
+    fn settled(&self, outcomes: Outcomes, family: usize, question: Question, level: f64) -> Answer {
+        let counts = self.counts(family, question.exposures);
+        let interval = |count: Option<&Count>| {
+            let clusters = count.map_or(0, |count| count.clusters) as f64;
+            let hits = if outcomes == Outcomes::AllGained {
+                clusters
+            } else {
+                0.0
+            };
+            clopper_pearson(hits, clusters, level)
+        };
+        Answer::at(match outcomes {
+            Outcomes::NoneGained if interval(counts.last()).high < question.rate => Place::Above,
+            Outcomes::AllGained if interval(counts.first()).low > question.rate => Place::Below,
+            _ => Place::Unidentified,
+        })
+    }
+
+    /// Models of a family by their parameters.
+    fn ascending(&self, family: usize) -> Vec<usize> {
+        let mut models: Vec<usize> = (0..self.models.len())
+            .filter(|&model| self.models[model].family == self.families[family])
+            .collect();
+        models.sort_by_key(|&model| self.models[model].parameters);
+        models
     }
 
     /// Parameters of a family's models, ascending.
     fn rungs(&self, family: usize) -> Vec<u64> {
-        let of_family = |info: &&&ModelInfo| info.family == self.families[family];
-        let mut rungs: Vec<u64> = self
-            .models
-            .iter()
-            .filter(of_family)
-            .map(|info| info.parameters)
-            .collect();
-        rungs.sort_unstable();
-        rungs
+        let models = self.ascending(family).into_iter();
+        models.map(|model| self.models[model].parameters).collect()
     }
 
-    /// Where the curve of a family reaches the rate.
-    fn answer(&self, fit: Option<&[f64]>, family: usize, question: Question) -> Answer {
+    /// Where the curve of a family, fitted to the groups, reaches the rate.
+    fn answer(
+        &self,
+        groups: &[Cell],
+        fit: Option<&[f64]>,
+        family: usize,
+        question: Question,
+    ) -> Answer {
         let rungs = self.rungs(family);
         let (Some(fit), [first, .., last]) = (fit, rungs.as_slice()) else {
             return Answer::at(Place::Unidentified);
         };
-        if question.exposures > self.largest_exposure {
+        let largest = self.groups.iter().map(|group| group.exposures).max();
+        if Some(question.exposures) > largest {
             return Answer::at(Place::Unidentified);
+        }
+        match self.outcomes(groups, family) {
+            Outcomes::NoneGained => return Answer::at(Place::Above),
+            Outcomes::AllGained => return Answer::at(Place::Below),
+            Outcomes::Mixed => {}
         }
         let wanted = (question.rate / (1.0 - question.rate)).ln();
         let above = |size: f64| {
@@ -375,9 +476,10 @@ impl<'a> Ladder<'a> {
             .into_par_iter()
             .map(|stream| {
                 let mut random = Random::new(analysis.seed, stream);
-                let fit = self.fit((0..count).map(|_| random.below(count)));
+                let groups = self.groups_of((0..count).map(|_| random.below(count)));
+                let fit = firth(&groups);
                 (0..self.families.len())
-                    .map(|family| self.answer(fit.as_deref(), family, question))
+                    .map(|family| self.answer(&groups, fit.as_deref(), family, question))
                     .collect()
             })
             .collect()

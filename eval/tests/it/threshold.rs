@@ -118,10 +118,18 @@ fn a_ladder_that_starts_to_memorise_at_its_fourth_rung_says_so() {
 
 #[test]
 fn nothing_is_said_beyond_the_ends_of_the_ladder() {
-    let never = threshold(&ladder(|_, _| 0), ONCE);
+    let most = |rate| Question { rate, ..ONCE };
+    // None of 24 leaves up to 14.2 % open, by Clopper-Pearson.
+    let never = threshold(&ladder(|_, _| 0), most(0.15));
+    assert_eq!(
+        (never.place, never.low_place, never.high_place),
+        (Place::Above, Place::Above, Place::Above)
+    );
+    assert_eq!((never.gained, never.documents), (vec![0; 5], vec![24; 5]));
+    let never = threshold(&ladder(|_, _| 0), most(0.14));
     assert_eq!(
         (never.place, never.high_place),
-        (Place::Above, Place::Above)
+        (Place::Unidentified, Place::Unidentified)
     );
     let always = threshold(
         &ladder(|_, exposures| if exposures > 0 { 24 } else { 0 }),
@@ -131,6 +139,12 @@ fn nothing_is_said_beyond_the_ends_of_the_ladder() {
         (always.place, always.low_place),
         (Place::Below, Place::Below)
     );
+    // Of the rungs that gained nothing, the resamples know more than the penalty of their fit.
+    let last = threshold(
+        &ladder(|rung, exposures| usize::from(rung == 4 && exposures == 4)),
+        ONCE,
+    );
+    assert_eq!(last.high_place, Place::Above, "{last:?}");
     let more = Question {
         exposures: 5,
         ..ONCE

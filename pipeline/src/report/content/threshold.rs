@@ -5,7 +5,7 @@ use axmem_eval::estimate::{Place, Threshold};
 use super::{arm_name, arm_order};
 use crate::report::figure;
 use crate::report::findings;
-use crate::report::format::{count, number, p_value, parameters, percent, plural, with_interval};
+use crate::report::format::{count, number, p_value, parameters, percent, with_interval};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::{SIZE, Study};
 
@@ -40,7 +40,7 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
         caption: Text::from(format!(
             "Left: exact match of the last {} tokens at time {} by number of parameters, a line for each number of presentations, \
              the control among them, with {} intervals over clusters; open markers are the same documents at time {}, before they \
-             were trained on. Dashed: the rate asked for; shaded: the interval of the size from which {} exposures reach it. \
+             were trained on. Dashed: the rate asked for; shaded: the interval of the size from which {} presentations reach it. \
              Right: the change of the suffix's log-probability from {} to {} minus that of the control, which shows effects too \
              small for exact match. {} Under one recipe.",
             primary.suffix,
@@ -59,10 +59,12 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
     });
     let mut table = Table::new(
         format!(
-            "Share of documents gained between warm and after, among those not reproduced at warm; control documents have \
-             exposure 0. logit p = a + b (log10 N − {}) + c ln(1 + e) + d (log10 N − {}) ln(1 + e), and a term for each \
-             family after the first, by penalised maximum likelihood (Firth 1993); intervals at level {} from resampled \
-             clusters. N counts all parameters. Under one recipe; nothing is extrapolated.",
+            "Share of documents gained between warm and after, among those not reproduced at warm, by presentations e (0 for \
+             control; what the loss kept of them is in the tables of rates). logit p = a + b (log10 N − {}) + c ln(1 + e) + d \
+             (log10 N − {}) ln(1 + e), and a term for each family after the first, by penalised maximum likelihood (Firth \
+             1993); intervals at level {} from resampled clusters (percentile), or, where nothing or everything was gained, \
+             from the exact interval of the end of the ladder. N counts all parameters. Under one recipe; nothing is \
+             extrapolated.",
             number(first.centre),
             number(first.centre),
             percent(first.level)
@@ -77,6 +79,7 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
             "Upper end",
             "Resamples with an answer",
             "Clusters",
+            "Gained by rung",
             "a",
             "b",
             "c",
@@ -93,6 +96,11 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
             size(row.high_place, row.high).into(),
             percent(row.identified).into(),
             count(row.clusters).into(),
+            (0..row.rungs.len())
+                .map(|rung| gained(row, rung))
+                .collect::<Vec<_>>()
+                .join(", ")
+                .into(),
         ];
         let coefficient = |index: usize| row.coefficients.get(index).copied();
         line.extend((0..4).map(|index| number(coefficient(index).unwrap_or(f64::NAN)).into()));
@@ -124,6 +132,7 @@ fn sizes(study: &Study, blocks: &mut Vec<Block>) {
             "Level",
             "p",
             "p adjusted",
+            "Family",
             "Clusters",
         ],
     );
@@ -143,6 +152,7 @@ fn sizes(study: &Study, blocks: &mut Vec<Block>) {
             percent(row.level).into(),
             p_value(row.p).into(),
             p_value(row.p_adjusted).into(),
+            row.family.as_str().into(),
             count(row.clusters).into(),
         ]);
     }
@@ -160,51 +170,90 @@ fn size(place: Place, at: Option<f64>) -> String {
 }
 
 fn sentence(row: &Threshold) -> String {
-    let asked = format!(
-        "{} of the documents after {}",
-        percent(row.rate),
-        plural(u64::from(row.exposures), "exposure")
-    );
+    let presented = format!("presented {}", times(row.exposures));
+    let asked = format!("{} of the documents {presented}", percent(row.rate));
     let rung = |rung: Option<&u64>| rung.map_or_else(String::new, |&rung| parameters(rung));
     let answer = match row.place {
         Place::Below => format!(
-            "every model reproduces {asked}; the threshold is below the smallest rung, {}",
+            "every model comes to reproduce {asked}; the threshold is below the smallest rung, {}",
             rung(row.rungs.first())
         ),
         Place::Between => format!(
-            "models reproduce {asked} from {} parameters on, between the rungs of {} and {}",
+            "by the fitted curve models come to reproduce {asked} from {} parameters on, between the rungs of {} and {}",
             size(row.place, row.parameters),
             rung(row.rung_below.as_ref()),
             rung(row.rung_above.as_ref())
         ),
         Place::Above => format!(
-            "no model up to {} parameters reproduces {asked}",
+            "no model up to {} parameters comes to reproduce {asked}",
             rung(row.rungs.last())
         ),
-        Place::Unidentified => {
-            return format!(
-                "{}, {}: from which size on {asked} are reproduced is not identified: the curve does not rise through that \
-                 rate as models grow.",
-                row.arm, row.family
-            );
-        }
+        Place::Unidentified => format!(
+            "from which size on {asked} are reproduced is not identified: {}",
+            why_unidentified(row)
+        ),
     };
-    let interval = if row.low_place == Place::Unidentified {
-        format!(
-            "no interval: only {} of the resamples have an answer",
+    format!(
+        "{}, {}: {answer} ({}; of those documents the smallest rung gained {}, the largest {}).",
+        row.arm,
+        row.family,
+        interval(row),
+        gained(row, 0),
+        gained(row, row.rungs.len() - 1)
+    )
+}
+
+/// `3 of 96`.
+fn gained(row: &Threshold, rung: usize) -> String {
+    let at = |counts: &[u64]| counts.get(rung).copied().map_or_else(String::new, count);
+    format!("{} of {}", at(&row.gained), at(&row.documents))
+}
+
+fn times(presentations: u32) -> String {
+    match presentations {
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    }
+}
+
+/// Nothing or everything gained leaves no curve; else the curve falls.
+fn why_unidentified(row: &Threshold) -> &'static str {
+    let (gained, documents): (u64, u64) = (row.gained.iter().sum(), row.documents.iter().sum());
+    if documents == 0 {
+        "no document was presented so often"
+    } else if row.identified > 0.0 || (gained > 0 && gained < documents) {
+        "the curve does not rise through that rate as models grow"
+    } else if gained == 0 {
+        "nothing was gained, by too few documents to exclude that rate"
+    } else {
+        "everything was gained, by too few documents to exclude a lower rate"
+    }
+}
+
+fn interval(row: &Threshold) -> String {
+    let level = percent(row.level);
+    if row.low_place == Place::Unidentified {
+        return format!(
+            "no interval: {} of the resamples have an answer",
             percent(row.identified)
-        )
-    } else if row.low_place == row.high_place && row.low.is_none() {
-        format!("{} interval: {}", percent(row.level), row.low_place)
+        );
+    }
+    let ends = if row.low_place == row.high_place && row.low.is_none() {
+        row.low_place.to_string()
     } else {
         format!(
-            "{} interval: {} to {}",
-            percent(row.level),
+            "{} to {}",
             size(row.low_place, row.low),
             size(row.high_place, row.high)
         )
     };
-    format!("{}, {}: {answer} ({interval}).", row.arm, row.family)
+    // Where all outcomes are the same no resample differs.
+    let method = if row.identified > 0.0 {
+        "percentile bootstrap over clusters"
+    } else {
+        "Clopper-Pearson at the end of the ladder"
+    };
+    format!("{level} interval: {ends}, {method}")
 }
 
 #[cfg(test)]
@@ -227,6 +276,8 @@ mod tests {
             rungs: vec![1_000_000, 4_000_000, 21_000_000],
             place,
             parameters: at,
+            documents: vec![96; 3],
+            gained: vec![0, 2, 11],
             rung_below: at.map(|_| 4_000_000),
             rung_above: at.map(|_| 21_000_000),
             low_place: low.0,
@@ -252,21 +303,36 @@ mod tests {
         );
         assert_eq!(
             sentence(&between),
-            "standard, llama: models reproduce 5 % of the documents after 1 exposure from 9.04 million parameters on, \
-             between the rungs of 4 million and 21 million (95 % interval: 5 million to above the largest rung)."
+            "standard, llama: by the fitted curve models come to reproduce 5 % of the documents presented once from 9.04 \
+             million parameters on, between the rungs of 4 million and 21 million (95 % interval: 5 million to above the \
+             largest rung, percentile bootstrap over clusters; of those documents the smallest rung gained 0 of 96, the \
+             largest 11 of 96)."
         );
+        let settled = Threshold {
+            identified: 0.0,
+            gained: vec![0; 3],
+            ..row(Place::Above, None, above, above)
+        };
         assert_eq!(
-            sentence(&row(Place::Above, None, above, above)),
-            "standard, llama: no model up to 21 million parameters reproduces 5 % of the documents after 1 exposure (95 % \
-             interval: above the largest rung)."
+            sentence(&settled),
+            "standard, llama: no model up to 21 million parameters comes to reproduce 5 % of the documents presented once (95 \
+             % interval: above the largest rung, Clopper-Pearson at the end of the ladder; of those documents the smallest \
+             rung gained 0 of 96, the largest 0 of 96)."
         );
         let nowhere = (Place::Unidentified, None);
+        let none = Threshold {
+            place: Place::Unidentified,
+            low_place: nowhere.0,
+            high_place: nowhere.0,
+            ..settled
+        };
         assert!(
-            sentence(&row(Place::Unidentified, None, nowhere, nowhere)).contains("not identified")
+            sentence(&none)
+                .contains("is not identified: nothing was gained, by too few documents to exclude")
         );
         assert!(
             sentence(&row(Place::Above, None, nowhere, nowhere))
-                .ends_with("(no interval: only 50 % of the resamples have an answer).")
+                .contains("(no interval: 50 % of the resamples have an answer;")
         );
     }
 }
