@@ -1,9 +1,11 @@
-//! Contrasts: change over time, change against control, arm against arm; [`super::size`] adds model against model.
+//! Contrasts: change over time, change against control, arm against arm; [`super::size`] adds model against model, [`super::trend`] the
+//! slope over exposures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Analysis, CHANGES, Observation, Pair, Series, bucket_name, cluster_means, pairs, series, size,
+    trend,
 };
 use crate::record::{ModelInfo, ScoreRow, Time};
 use crate::stats::{
@@ -23,6 +25,8 @@ pub enum ContrastKind {
     Arm,
     /// The change of the same documents under two models, next to each other in size.
     Size,
+    /// How the change rises with exposures: its slope on ln(1 + e), over all buckets.
+    Trend,
 }
 
 impl ContrastKind {
@@ -33,6 +37,7 @@ impl ContrastKind {
             Self::Did => "did",
             Self::Arm => "arm",
             Self::Size => "size",
+            Self::Trend => "trend",
         }
     }
 }
@@ -47,10 +52,14 @@ impl std::str::FromStr for ContrastKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        [Self::Paired, Self::Did, Self::Arm, Self::Size]
+        [Self::Paired, Self::Did, Self::Arm, Self::Size, Self::Trend]
             .into_iter()
             .find(|value| value.as_str() == text)
-            .ok_or_else(|| Error::Records(format!("`{text}` is not one of paired, did, arm, size")))
+            .ok_or_else(|| {
+                Error::Records(format!(
+                    "`{text}` is not one of paired, did, arm, size, trend"
+                ))
+            })
     }
 }
 
@@ -107,7 +116,7 @@ pub struct Contrast {
     pub model: String,
     /// Training arm.
     pub arm: String,
-    /// `control`, or the nominal exposures.
+    /// `control`, or the nominal exposures; `all` for `trend`.
     pub bucket: String,
     /// What is compared.
     pub kind: ContrastKind,
@@ -121,7 +130,7 @@ pub struct Contrast {
     pub from: String,
     /// Second time; for `arm` the arm, for `size` the larger model.
     pub to: String,
-    /// The difference: of rates, or in nats.
+    /// The difference: of rates, or in nats; for `trend` by unit of ln(1 + e).
     pub estimate: f64,
     /// Lower end.
     pub low: f64,
@@ -142,6 +151,8 @@ pub struct Contrast {
     pub method: String,
     /// Smallest effect that would be found with the asked power; none where the interval is flat.
     pub detectable: Option<f64>,
+    /// For `trend` of exact match, [`cochran_armitage`](crate::stats::cochran_armitage)'s z of the rates at the second time, as a description.
+    pub z: Option<f64>,
     /// Clusters, of both sides where there are two.
     pub clusters: u64,
 }
@@ -164,6 +175,8 @@ pub fn contrasts(
             let pairs = pairs(observations, from, to)?;
             let levels: BTreeSet<u32> = pairs.iter().map(|pair| pair.epochs).collect();
             for measure in Measure::ALL {
+                let cell = Cell::new(key, 0, from.as_str(), to.as_str(), measure);
+                contrasts.extend(trend::over_exposures(&cell, &pairs, analysis)?);
                 for &epochs in &levels {
                     let cell = Cell::new(key, epochs, from.as_str(), to.as_str(), measure);
                     contrasts.push(over_time(&cell, &pairs, analysis));
@@ -196,7 +209,7 @@ pub(super) struct Cell<'a> {
     epochs: u32,
     from: &'a str,
     to: &'a str,
-    measure: Measure,
+    pub(super) measure: Measure,
 }
 
 impl<'a> Cell<'a> {
@@ -217,7 +230,7 @@ impl<'a> Cell<'a> {
     }
 
     /// A contrast without numbers.
-    fn contrast(&self, kind: ContrastKind, analysis: &Analysis) -> Contrast {
+    pub(super) fn contrast(&self, kind: ContrastKind, analysis: &Analysis) -> Contrast {
         Contrast {
             model: self.key.model.clone(),
             arm: self.key.arm.clone(),
@@ -237,6 +250,7 @@ impl<'a> Cell<'a> {
             family: String::new(),
             method: String::new(),
             detectable: None,
+            z: None,
             clusters: 0,
         }
     }
@@ -358,6 +372,22 @@ pub(super) fn unpaired(
 
 /// Each cluster with its side and mean change in every trial.
 fn units(cell: &Cell<'_>, pairs: &[Pair<'_>]) -> Result<Vec<Unit>> {
+    let side = |level| match level {
+        0 => Side::Control,
+        level if level == cell.epochs => Side::Treated,
+        _ => Side::Neither,
+    };
+    let clusters = clusters(cell.measure, pairs)?.into_iter();
+    Ok(clusters
+        .map(|(levels, changes)| Unit {
+            sides: levels.into_iter().map(side).collect(),
+            changes,
+        })
+        .collect())
+}
+
+/// Level and mean change of each cluster in every trial.
+pub(super) fn clusters(measure: Measure, pairs: &[Pair<'_>]) -> Result<Vec<(Vec<u32>, Vec<f64>)>> {
     let trials: BTreeSet<u32> = pairs.iter().map(|pair| pair.trial).collect();
     let mut cells: BTreeMap<&str, BTreeMap<u32, (u32, f64, u32)>> = BTreeMap::new();
     for pair in pairs {
@@ -375,7 +405,7 @@ fn units(cell: &Cell<'_>, pairs: &[Pair<'_>]) -> Result<Vec<Unit>> {
                 ),
             ));
         }
-        sum.1 += pair.change(cell.measure);
+        sum.1 += pair.change(measure);
         sum.2 += 1;
     }
     cells
@@ -388,18 +418,10 @@ fn units(cell: &Cell<'_>, pairs: &[Pair<'_>]) -> Result<Vec<Unit>> {
                     trials.len()
                 )));
             }
-            let (sides, changes) = by_trial
-                .into_values()
-                .map(|(level, sum, count)| {
-                    let side = match level {
-                        0 => Side::Control,
-                        level if level == cell.epochs => Side::Treated,
-                        _ => Side::Neither,
-                    };
-                    (side, sum / f64::from(count))
-                })
-                .unzip();
-            Ok(Unit { sides, changes })
+            let trials = by_trial.into_values();
+            Ok(trials
+                .map(|(level, sum, count)| (level, sum / f64::from(count)))
+                .unzip())
         })
         .collect()
 }

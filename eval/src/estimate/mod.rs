@@ -10,6 +10,7 @@ mod overlap;
 mod rate;
 mod size;
 mod threshold;
+mod trend;
 
 use std::collections::{BTreeMap, BTreeSet};
 

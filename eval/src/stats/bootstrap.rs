@@ -1,5 +1,7 @@
 //! Bootstrap intervals of a mean over clusters: percentile, and `BCa` where it is defined.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 use statrs::function::erf::erfc;
 
@@ -36,6 +38,29 @@ pub(crate) fn sorted_replicates(
         .collect();
     replicates.sort_by(f64::total_cmp);
     replicates
+}
+
+/// Units by what was assigned to them, which a resample leaves as it is.
+pub(crate) struct Strata(Vec<Vec<usize>>);
+
+impl Strata {
+    /// Groups units by their assignment.
+    pub(crate) fn new<K: Ord>(assignments: impl Iterator<Item = K>) -> Self {
+        let mut strata: BTreeMap<K, Vec<usize>> = BTreeMap::new();
+        for (index, assignment) in assignments.enumerate() {
+            strata.entry(assignment).or_default().push(index);
+        }
+        Self(strata.into_values().collect())
+    }
+
+    /// As many units of each stratum as it has, with replacement.
+    pub(crate) fn draw(&self, random: &mut Random) -> Vec<usize> {
+        let mut drawn = Vec::new();
+        for members in &self.0 {
+            drawn.extend(members.iter().map(|_| members[random.below(members.len())]));
+        }
+        drawn
+    }
 }
 
 /// The central share `level` of sorted replicates.

@@ -3,11 +3,9 @@
 //! Trials are crossed with clusters and a fixed factor: the estimate is the mean over trials of the
 //! difference within a trial, and both resampling and permutation move a cluster with all its trials.
 
-use std::collections::BTreeMap;
-
 use rayon::prelude::*;
 
-use super::bootstrap::{central, sorted_replicates};
+use super::bootstrap::{Strata, central, sorted_replicates};
 use super::paired::difference;
 use super::{Interval, Random, SLACK, is_constant, mean, paired_change};
 
@@ -99,11 +97,7 @@ pub fn did(
         .into_par_iter()
         .filter(|&stream| {
             let mut random = Random::new(seed.rotate_left(32), stream);
-            let mut order = identity.clone();
-            for last in (1..order.len()).rev() {
-                order.swap(last, random.below(last + 1));
-            }
-            statistic(&units, &order, &identity)
+            statistic(&units, &random.shuffled(units.len()), &identity)
                 .is_some_and(|value| value.abs() >= estimate.abs() - SLACK)
         })
         .count();
@@ -117,15 +111,9 @@ pub fn did(
 
 /// Sorted estimates of resamples that draw clusters within each stratum of equal sides.
 fn resample(units: &[&Unit], estimate: f64, resamples: usize, seed: u64) -> Vec<f64> {
-    let mut strata: BTreeMap<&[Side], Vec<usize>> = BTreeMap::new();
-    for (index, unit) in units.iter().enumerate() {
-        strata.entry(&unit.sides).or_default().push(index);
-    }
+    let strata = Strata::new(units.iter().map(|unit| &unit.sides));
     sorted_replicates(resamples, seed, |random| {
-        let mut drawn = Vec::with_capacity(units.len());
-        for members in strata.values() {
-            drawn.extend(members.iter().map(|_| members[random.below(members.len())]));
-        }
+        let drawn = strata.draw(random);
         // A stratum keeps its size, so a trial with both sides keeps both.
         statistic(units, &drawn, &drawn).unwrap_or(estimate)
     })

@@ -35,7 +35,7 @@ pub use proportion::{
     beta_quantile, clopper_pearson, korn_graubard, normal_quantile, student_t_quantile, wilson,
 };
 pub use random::Random;
-pub use trend::{Dose, Trend, cochran_armitage};
+pub use trend::{Dose, Dosed, Slope, Trend, cochran_armitage, slope};
 
 /// A two-sided interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

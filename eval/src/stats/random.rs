@@ -31,6 +31,15 @@ impl Random {
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
+
+    /// The numbers in `0..count` in random order (Fisher and Yates).
+    pub(crate) fn shuffled(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for last in (1..count).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
 }
 
 fn mix(mut bits: u64) -> u64 {

@@ -71,7 +71,7 @@ pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
                 "suffix": row.suffix, "prefix": row.prefix, "from": row.from, "to": row.to,
                 "estimate": row.estimate, "low": row.low, "high": row.high, "level": row.level,
                 "p": row.p, "p_adjusted": row.p_adjusted, "family": row.family,
-                "method": row.method, "detectable": row.detectable, "clusters": row.clusters,
+                "method": row.method, "detectable": row.detectable, "z": row.z, "clusters": row.clusters,
             })
         })
         .collect();

@@ -64,6 +64,7 @@ pub(super) struct Contrast {
     pub family: String,
     pub method: String,
     pub detectable: Option<f64>,
+    pub z: Option<f64>,
     pub clusters: u64,
 }
 
@@ -393,6 +394,7 @@ pub(super) fn contrasts(path: &Path) -> Result<Vec<Contrast>> {
             family: texts,
             method: texts,
             detectable: optional_numbers,
+            z: optional_numbers,
             clusters: counts,
         }
     ))

@@ -164,6 +164,7 @@ fn kind(kind: ContrastKind) -> &'static str {
         ContrastKind::Did => "change beyond the control's",
         ContrastKind::Arm => "difference of arms",
         ContrastKind::Size => "difference of models",
+        ContrastKind::Trend => "trend over presentations",
     }
 }
 

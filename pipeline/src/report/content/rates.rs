@@ -151,8 +151,12 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
     let detectable = format!("Detectable at power {}", number(study.power));
     let mut table = Table::new(
         format!(
-            "Differences of rates, and of log-probabilities in nats. The primary contrast ({} of {} at {} presentations, {} to {}) is in bold; \
+            "Differences of rates, and of log-probabilities in nats; a trend is the slope on ln(1 + presentations) over all buckets, \
+             and z describes it by Cochran and Armitage. p of sign flips is exact where their patterns could be counted; of {} \
+             random permutations it is at least {}. The primary contrast ({} of {} at {} presentations, {} to {}) is in bold; \
              the margin for Goldfish is {}.",
+            count(primary.resamples),
+            p_value(Some(1.0 / (primary.resamples as f64 + 1.0))),
             findings::kind(&primary.contrast),
             primary.measure.replace('_', " "),
             primary.exposures,
@@ -195,13 +199,17 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
             findings::kind(&row.kind).to_owned()
         };
         let difference = with_interval(row.estimate.unwrap_or(f64::NAN), row.low, row.high);
+        let z = row
+            .z
+            .map_or_else(String::new, |z| format!("; z {}", number(z)));
+        let method = findings::methods(&row.method) + &z;
         table.rows.push(vec![
             name.into(),
             row.measure.replace('_', " ").into(),
             arm_name(&row.arm),
             row.bucket.as_str().into(),
             format!("{} → {}", row.from, row.to).into(),
-            findings::methods(&row.method).into(),
+            method.into(),
             if is_primary {
                 Text::new().strong(difference)
             } else {

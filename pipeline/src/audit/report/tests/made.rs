@@ -242,6 +242,7 @@ pub(super) fn full() -> Findings {
         family: "secondary".to_owned(),
         method: method.to_owned(),
         detectable: Some(0.06),
+        z: None,
         clusters: 100,
     };
     findings.contrasts = vec![
