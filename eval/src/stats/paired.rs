@@ -39,25 +39,50 @@ pub fn mcnemar(gained: u64, lost: u64) -> McNemar {
     }
 }
 
-/// The sign-flip test of a mean change over clusters: p = (b + 1) / (m + 1), b of m random sign
-/// patterns giving a mean at least as far from 0.
+/// The sign-flip test of a mean change over clusters. Clusters that did not change do not matter; where the 2^n patterns of
+/// the n others are at most `permutations`, all are counted and p is exact, else p = (b + 1) / (m + 1), b of m random patterns
+/// giving a mean at least as far from 0.
 pub fn sign_flip(changes: &[f64], permutations: usize, seed: u64) -> f64 {
+    let changes: Vec<f64> = changes
+        .iter()
+        .copied()
+        .filter(|value| *value != 0.0)
+        .collect();
     let observed = changes.iter().sum::<f64>().abs();
+    let is_extreme = |sum: f64| sum.abs() >= observed - SLACK;
+    let patterns = u32::try_from(changes.len())
+        .ok()
+        .and_then(|clusters| 1_usize.checked_shl(clusters))
+        .filter(|patterns| *patterns <= permutations);
+    if let Some(patterns) = patterns {
+        let extreme = (0..patterns).filter(|pattern| {
+            let signed = changes.iter().enumerate();
+            is_extreme(
+                signed
+                    .map(|(bit, change)| {
+                        if pattern >> bit & 1 == 0 {
+                            *change
+                        } else {
+                            -change
+                        }
+                    })
+                    .sum(),
+            )
+        });
+        return extreme.count() as f64 / patterns as f64;
+    }
     let extreme = (0..permutations as u64)
         .into_par_iter()
         .filter(|&stream| {
             let mut random = Random::new(seed, stream);
-            let sum: f64 = changes
-                .iter()
-                .map(|change| {
-                    if random.next_u64() >> 63 == 0 {
-                        *change
-                    } else {
-                        -change
-                    }
-                })
-                .sum();
-            sum.abs() >= observed - SLACK
+            let flipped = changes.iter().map(|change| {
+                if random.next_u64() >> 63 == 0 {
+                    *change
+                } else {
+                    -change
+                }
+            });
+            is_extreme(flipped.sum())
         })
         .count();
     (extreme + 1) as f64 / (permutations + 1) as f64
