@@ -79,8 +79,8 @@ impl Stage {
     pub fn version(self) -> u32 {
         match self {
             Self::Tokens | Self::Buckets | Self::Score => 2,
-            Self::Report => 3,
-            Self::Estimate => 4,
+            Self::Report => 4,
+            Self::Estimate => 5,
             _ => 1,
         }
     }
@@ -492,7 +492,7 @@ impl Builder<'_> {
                 if let Some(probes) = &train.probes {
                     settings["probes"] = json!({
                         "every": probes.every, "score": experiment.score,
-                        "bos": experiment.documents.bos,
+                        "prefix": experiment.score.primary_prefix(), "bos": experiment.documents.bos,
                     });
                 }
                 let rows: usize = experiment

@@ -26,6 +26,8 @@ pub struct ProbeRow {
     pub cluster: String,
     /// Its level in this trial; 0 is control.
     pub epochs: u32,
+    /// Prefix.
+    pub prefix: String,
     /// Suffix lengths S.
     pub suffix: Vec<u32>,
     /// For each, whether all its ids are reproduced.
@@ -79,6 +81,8 @@ pub struct Curve {
     pub arm: String,
     /// `control`, or the nominal exposures.
     pub bucket: String,
+    /// Prefix.
+    pub prefix: String,
     /// Suffix length S.
     pub suffix: u32,
     /// What the curve runs over.
@@ -134,7 +138,15 @@ pub fn curves(
         let since = since.map(|steps| (Axis::SinceLast, steps / every.max(1) * every.max(1)));
         for (axis, at) in [Some((Axis::Step, row.step)), since].into_iter().flatten() {
             for (index, &suffix) in row.suffix.iter().enumerate() {
-                let key = (&row.model, &row.arm, row.epochs, suffix, axis, at);
+                let key = (
+                    &row.model,
+                    &row.arm,
+                    row.epochs,
+                    &row.prefix,
+                    suffix,
+                    axis,
+                    at,
+                );
                 let hit = f64::from(u8::from(row.exact[index]));
                 let value = (&*row.cluster, hit, row.log_probability[index]);
                 cells.entry(key).or_default().push(value);
@@ -142,7 +154,7 @@ pub fn curves(
         }
     }
     let mut curves = Vec::new();
-    for ((model, arm, epochs, suffix, axis, at), values) in cells {
+    for ((model, arm, epochs, prefix, suffix, axis, at), values) in cells {
         let hits = cluster_means(values.iter().map(|(cluster, hit, _)| (*cluster, *hit)));
         let logs = cluster_means(values.iter().map(|(cluster, _, log)| (*cluster, *log)));
         let clusters = hits.len() as f64;
@@ -156,6 +168,7 @@ pub fn curves(
             model: model.clone(),
             arm: arm.clone(),
             bucket: bucket_name(epochs),
+            prefix: prefix.clone(),
             suffix,
             axis,
             at,

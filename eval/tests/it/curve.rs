@@ -15,6 +15,7 @@ fn probe(step: u32, document: &str, epochs: u32, exact: bool) -> ProbeRow {
         document: document.to_owned(),
         cluster: document.to_owned(),
         epochs,
+        prefix: "all".to_owned(),
         suffix: vec![50],
         exact: vec![exact],
         log_probability: vec![if exact { -1.0 } else { -100.0 }],

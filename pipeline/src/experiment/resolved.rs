@@ -217,6 +217,17 @@ pub struct Score {
     pub batch: usize,
 }
 
+impl Score {
+    /// The prefix that the report is about: all that stands before the suffix if it is listed, else the first.
+    pub fn primary_prefix(&self) -> Prefix {
+        let all = self
+            .prefix
+            .iter()
+            .find(|prefix| matches!(prefix, Prefix::All));
+        all.or(self.prefix.first()).copied().unwrap_or(Prefix::All)
+    }
+}
+
 impl Text {
     /// The source, parsed again from what was typed.
     ///

@@ -318,6 +318,13 @@ fn every_key_of_the_grid_has_a_default() {
 }
 
 #[test]
+fn the_report_is_about_the_whole_prefix_if_it_is_listed() {
+    let primary = |set: &str| smoke(&[set]).expect("an experiment").score.primary_prefix();
+    assert_eq!(primary("score.prefix=[10, all]"), Prefix::All);
+    assert_eq!(primary("score.prefix=[20, 10]"), Prefix::Tokens(20));
+}
+
+#[test]
 fn prefixes_are_positive_distinct_and_fit() {
     for (set, sentence) in [
         (

@@ -10,13 +10,13 @@ use axmem_datasets::table;
 use axmem_datasets::tokenizer::Tokenizer;
 use axmem_eval::estimate::{
     self, Analysis, Contrast as ContrastRow, ContrastKind, Curve, Estimate, Hazard, Masks, Overlap,
-    Primary, Question, Threshold, Transition,
+    Primary, ProbeRow, Question, Threshold, Transition,
 };
-use axmem_eval::{ModelInfo, ScoreRow};
+use axmem_eval::{ModelInfo, ScoreRow, Time};
 
-use super::score::eval_time;
+use super::score::{eval_prefix, eval_time};
 use super::{Context, engine, train, training};
-use crate::experiment::{Arm, Contrast, Experiment, Measure, Weights};
+use crate::experiment::{self, Arm, Contrast, Experiment, Measure, Weights};
 use crate::plan::{self, Stage};
 
 /// Power of the smallest detectable effect.
@@ -66,7 +66,7 @@ impl Tables {
             overlap: estimate::overlap(&scores)?,
             transitions: estimate::transitions(&scores)?,
             hazards: estimate::hazards(&scores, &masks(context)?, &analysis)?,
-            curves: curves(context, &exposures, &analysis)?,
+            curves: curves(context, &scores, &exposures, &analysis)?,
             thresholds: thresholds(context, &scores, &models, &analysis)?,
             exposures,
             scores,
@@ -92,16 +92,23 @@ impl Tables {
     }
 }
 
-/// What was reproduced on the way, by step and by steps since the last presentation.
+/// What was reproduced at the end of the warm-up and on the way, by step and by steps since the last presentation.
 fn curves(
     context: &Context<'_>,
+    scores: &[ScoreRow],
     exposures: &[Exposure],
     analysis: &Analysis,
 ) -> Result<Option<Vec<Curve>>> {
     let Some(probes) = &context.experiment.train.probes else {
         return Ok(None);
     };
-    let mut rows = Vec::new();
+    let experiment = context.experiment;
+    let prefix = eval_prefix(experiment.score.primary_prefix()).to_string();
+    let at_warm = |row: &&ScoreRow| row.time == Time::Warm && row.score.prefix == prefix;
+    let warm = scores.iter().filter(at_warm);
+    let mut rows: Vec<ProbeRow> = warm
+        .map(|row| probe_row(row, experiment.train.warmup.steps))
+        .collect();
     for &index in &context.node.inputs {
         if context.plan.nodes[index].stage == Stage::Train {
             rows.extend(table::read(context.artefact(index).join(training::PROBES))?);
@@ -119,6 +126,23 @@ fn curves(
         probes.every,
         analysis,
     )?))
+}
+
+fn probe_row(row: &ScoreRow, step: u32) -> ProbeRow {
+    let score = &row.score;
+    ProbeRow {
+        model: row.model.clone(),
+        arm: row.arm.clone(),
+        trial: row.trial,
+        step,
+        document: score.document.clone(),
+        cluster: score.cluster.clone(),
+        epochs: row.epochs,
+        prefix: score.prefix.clone(),
+        suffix: score.suffix.clone(),
+        exact: score.exact.clone(),
+        log_probability: score.log_probability.clone(),
+    }
 }
 
 /// The answers of a ladder.
@@ -155,7 +179,7 @@ fn scores(context: &Context<'_>) -> Result<Vec<ScoreRow>> {
         }
         for arm in &context.experiment.train.arms {
             // An arm with a warm-up of its own has warm scores of its own.
-            let shared = node.subject.time != Some(crate::experiment::Time::Warm)
+            let shared = node.subject.time != Some(experiment::Time::Warm)
                 || plan::masks_warmup(arm).is_none();
             if shared {
                 all.extend(rows.iter().cloned().map(|row| ScoreRow {

@@ -116,14 +116,7 @@ fn settings(
     let score = &experiment.score;
     Ok(ScoreSettings {
         suffix: score.suffix.clone(),
-        prefix: score
-            .prefix
-            .iter()
-            .map(|prefix| match prefix {
-                Prefix::All => eval::Prefix::All,
-                Prefix::Tokens(tokens) => eval::Prefix::Tokens(*tokens),
-            })
-            .collect(),
+        prefix: score.prefix.iter().copied().map(eval_prefix).collect(),
         min_prefix: score.min_prefix,
         batch: score.batch,
         batch_tokens: eval::BATCH_TOKENS,
@@ -134,7 +127,7 @@ fn settings(
     })
 }
 
-/// The documents of all buckets in the middle of a training, after the first of the prefixes; nothing is decoded.
+/// The documents of all buckets in the middle of a training, after the prefix that the report is about; nothing is decoded.
 pub(super) fn probing(
     context: &Context<'_>,
     every: u32,
@@ -144,7 +137,7 @@ pub(super) fn probing(
     let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
     let probes = probes(context, assignments)?;
     let mut settings = settings(context, &tokenizer, &probes)?;
-    settings.prefix.truncate(1);
+    settings.prefix = vec![eval_prefix(context.experiment.score.primary_prefix())];
     settings.generate = false;
     settings.cross_check = BTreeSet::new();
     let of_trial = assignments.iter().filter(|row| row.trial == trial);
@@ -157,6 +150,13 @@ pub(super) fn probing(
         probes,
         settings,
     })
+}
+
+pub(super) fn eval_prefix(prefix: Prefix) -> eval::Prefix {
+    match prefix {
+        Prefix::All => eval::Prefix::All,
+        Prefix::Tokens(tokens) => eval::Prefix::Tokens(tokens),
+    }
 }
 
 pub(super) fn eval_time(time: Time) -> eval::Time {

@@ -252,6 +252,7 @@ impl Records {
                 epochs: level.context("every probed document has a level")?,
                 document: score.document,
                 cluster: score.cluster,
+                prefix: score.prefix,
                 suffix: score.suffix,
                 exact: score.exact,
                 log_probability: score.log_probability,

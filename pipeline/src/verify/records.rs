@@ -8,6 +8,7 @@ use axmem_datasets::bucket::Assignment;
 use axmem_datasets::eligibility::TokenDocument;
 use axmem_datasets::table;
 use axmem_eval::ScoreRow;
+use axmem_eval::estimate::ProbeRow;
 
 use super::compare::Change;
 use super::problem::Problems;
@@ -19,6 +20,39 @@ pub(super) fn contradictions(path: &Path, rows: &[ScoreRow], problems: &mut Prob
             let place = format!("{}, {}", name(index, row), contradiction.place);
             let (found, follows) = (contradiction.found, contradiction.follows);
             problems.tell_change(path, &Change::computed(place, Some(found), Some(follows)));
+        }
+    }
+}
+
+/// Compares what a training reproduced after its last step with the scores of the weights it left.
+pub(super) fn last_probes(
+    path: &Path,
+    probes: &[ProbeRow],
+    scores: &[ScoreRow],
+    problems: &mut Problems<'_>,
+) {
+    let last = probes.iter().map(|row| row.step).max();
+    let of_last: HashMap<_, _> = (1..)
+        .zip(probes)
+        .filter(|(_, row)| Some(row.step) == last)
+        .map(|(number, row)| ((&row.document, &row.prefix), (number, row)))
+        .collect();
+    for row in scores {
+        let score = &row.score;
+        let Some((number, probe)) = of_last.get(&(&score.document, &score.prefix)) else {
+            continue;
+        };
+        let place = format!("row {number} ({}, last step)", score.document);
+        if probe.exact != score.exact {
+            let [found, expected] = [&probe.exact, &score.exact].map(|flags| format!("{flags:?}"));
+            let place = format!("{place}, exact");
+            problems.tell_change(path, &Change::recorded(place, found, expected));
+        }
+        if probe.log_probability != score.log_probability {
+            let [found, expected] =
+                [&probe.log_probability, &score.log_probability].map(|logs| format!("{logs:?}"));
+            let place = format!("{place}, log_probability");
+            problems.tell_change(path, &Change::recorded(place, found, expected));
         }
     }
 }

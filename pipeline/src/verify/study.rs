@@ -18,6 +18,7 @@ use super::records::{self, Documents};
 use super::{Looked, SUMMARY, bytes_of, json_of, shown};
 use crate::certify;
 use crate::events::{Events, Style};
+use crate::experiment::Time;
 use crate::plan::{Node, Plan, Stage};
 use crate::ranks::Ranks;
 use crate::record::{RECORD, Record};
@@ -26,6 +27,7 @@ use crate::run;
 use crate::stages::Context;
 use crate::stages::estimate::{self, Tables};
 use crate::stages::report::inputs;
+use crate::stages::training;
 use crate::store::{MANIFEST, Manifest, Store};
 
 /// Files of the artefacts that the tables of `estimate` are computed from.
@@ -373,7 +375,7 @@ impl Study<'_> {
             problems,
         )?;
         if let Some(curves) = &tables.curves {
-            let of_curves = ["model", "arm", "bucket", "suffix", "axis", "at"];
+            let of_curves = ["model", "arm", "bucket", "prefix", "suffix", "axis", "at"];
             compare(&folder.join(estimate::CURVES), curves, &of_curves, problems)?;
         }
         if let Some(thresholds) = &tables.thresholds {
@@ -401,6 +403,14 @@ impl Study<'_> {
             let rows: Vec<ScoreRow> = table::read(&path)?;
             records::contradictions(&path, &rows, problems);
             documents.compare(&path, &rows, problems);
+            let node = &self.plan.nodes[index];
+            if node.subject.time == Some(Time::After)
+                && self.record.experiment.train.probes.is_some()
+            {
+                let trained = &self.plan.nodes[node.inputs[0]];
+                let probes = self.artefact(trained).join(training::PROBES);
+                records::last_probes(&probes, &table::read(&probes)?, &rows, problems);
+            }
         }
         Ok(())
     }

@@ -51,10 +51,16 @@ fn training_is_scored_every_few_steps_and_at_its_end() {
         );
     }
 
-    let curves: Vec<Curve> = rows(probed.path(), "estimate-v4", "curves.parquet");
+    let curves: Vec<Curve> = rows(probed.path(), "estimate-v5", "curves.parquet");
     let at_end = |row: &&Curve| row.axis == Axis::Step && row.at == 15;
     // Two arms, three buckets, two lengths of suffix.
     assert_eq!(curves.iter().filter(at_end).count(), 12);
+    let before = |row: &&Curve| row.axis == Axis::Step && row.at == 10;
+    assert_eq!(
+        curves.iter().filter(before).count(),
+        12,
+        "after the warm-up"
+    );
     assert!(curves.iter().any(|row| row.axis == Axis::SinceLast));
     assert!(probed.path().join("smoke/dose.png").is_file());
 

@@ -110,7 +110,7 @@ impl Study {
             .as_str()
             .expect("a subject")
             .to_owned();
-        let report = self.artefact("report-v3");
+        let report = self.artefact("report-v4");
         if folder == report {
             return;
         }
@@ -230,7 +230,7 @@ fn a_clean_study_is_verified_and_one_flipped_byte_in_any_file_is_found() {
 #[test]
 fn an_edited_rate_is_found_though_every_hash_was_fixed() {
     let study = Study::run();
-    let estimate = study.artefact("estimate-v4");
+    let estimate = study.artefact("estimate-v5");
     let estimates = estimate.join("estimates.parquet");
     let mut recorded = 0.0;
     edit(&estimates, |rows: &mut Vec<Estimate>| {
@@ -283,7 +283,7 @@ fn an_edited_rate_is_found_though_every_hash_was_fixed() {
 #[test]
 fn an_edited_report_is_found_in_the_store_and_where_it_is_read() {
     let study = Study::run();
-    let report = study.artefact("report-v3");
+    let report = study.artefact("report-v4");
     let summary = report.join("summary.json");
     change_json(&summary, |summary| {
         summary["estimates"][0]["rate"] = json!(0.9);
@@ -353,7 +353,7 @@ fn a_missing_file_an_unknown_one_and_another_version_are_named() {
     assert_eq!(said.problems.len(), 1, "{}", said.list());
 
     let study = Study::run();
-    let report = study.artefact("report-v3");
+    let report = study.artefact("report-v4");
     for folder in [&study.results(), &report] {
         change_json(&folder.join("record.json"), |record| {
             record["program"] = json!("0.0.9");

@@ -12,12 +12,13 @@ mod rates;
 mod threshold;
 
 use anyhow::Result;
+use axmem_eval::estimate::Axis;
 
 use crate::report::Inputs;
 use crate::report::examples;
 use crate::report::figure::{self, interval_methods};
 use crate::report::findings;
-use crate::report::format::{count, number, parameters, percent, plural};
+use crate::report::format::{count, number, parameters, percent, plural, with_interval};
 use crate::report::page::{Block, Page, Table, Text};
 use crate::report::study::{EXACT, Study};
 
@@ -120,8 +121,8 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
             "Of documents trained on {} times, how many {models} reproduce: their last {} tokens, greedily decoded after {}, \
              token for token?{prevents} The unit of every statistic is the cluster of an article and its near-copies \
              ({} clusters by bucket, every trial counted in them once). Decided before training: the primary contrast is {} \
-             of {} from {} to {} at {} presentations, at level {}; its family is adjusted by Holm, all other tests by Benjamini \
-             and Hochberg.",
+             of {} from {} to {} at {} presentations, at level {}; its tests over all models, arms{} ({} in all) are one family, adjusted by Holm, all \
+             other tests are adjusted by Benjamini and Hochberg; intervals are for each number alone.",
             levels.join(", "),
             primary.suffix,
             match primary.prefix.as_str() {
@@ -137,7 +138,16 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
             primary.from,
             primary.to,
             primary.exposures,
-            percent(primary.level)
+            percent(primary.level),
+            match study.prefixes.as_slice() {
+                [_, _, ..] => format!(" and prefixes ({})", study.prefixes.join(", ")),
+                _ => String::new(),
+            },
+            study
+                .contrasts
+                .iter()
+                .filter(|row| row.family == "primary" && row.p.is_some())
+                .count()
         )
         .into(),
     ));
@@ -159,10 +169,15 @@ fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
         blocks.push(Block::Paragraph(answer));
     }
     blocks.push(Block::Paragraph("What to keep in mind:".into()));
-    let mut caveats = vec![Text::from(
-        "These numbers hold under one recipe (one schedule, one learning rate, one optimizer); \
+    let rates = if study.rates_differ {
+        "a learning rate for each model"
+    } else {
+        "one learning rate"
+    };
+    let mut caveats = vec![Text::from(format!(
+        "These numbers hold under one recipe (one schedule, {rates}, one optimizer); \
          nothing is extrapolated beyond the sizes and presentations run.",
-    )];
+    ))];
     if study.random {
         caveats.push(
             "Training started from random weights: time initial is not a baseline, and the change \
@@ -249,13 +264,53 @@ fn dose(study: &Study, blocks: &mut Vec<Block>) {
         file: figure::DOSE,
         alternative: "Exact match and log-probability over training, per bucket".to_owned(),
         caption: Text::from(format!(
-            "All documents scored every so many steps: exact match of the last {} tokens, and the mean log-probability of these \
-             tokens, with {} intervals over clusters, trials pooled. Left: by step, the warm-up included. Right: documents that are \
-             not presented again, by steps since their last presentation, which shows what is forgotten.",
+            "All documents scored at the end of the warm-up and every so many steps after it: exact match of the last {} tokens, \
+             and the mean log-probability of these tokens, trials pooled, with {} intervals (percentile bootstrap over clusters; \
+             Wilson where no cluster differs). Left: by step, the warm-up included. Right: documents that are not presented again, \
+             by steps since their last presentation, which shows what is forgotten; a point stands at the least of the steps taken \
+             together and holds the documents that were scored so many steps after their last presentation, so neighbouring points \
+             are not of the same documents (their numbers are below).",
             primary.suffix,
             percent(primary.level)
         )),
     });
+    let mut table = Table::new(
+        "Right part of the figure: documents of all trials that were scored so many steps after their last presentation.",
+        4,
+        &[
+            "Model",
+            "Arm",
+            "Bucket",
+            "Steps since, from",
+            "Documents",
+            "Clusters",
+            "Exact match",
+            "Mean log p, nats",
+        ],
+    );
+    let rows = study
+        .curves
+        .iter()
+        .filter(|row| row.axis == Axis::SinceLast && row.suffix == primary.suffix);
+    for row in rows {
+        table.row(vec![
+            row.model.as_str().into(),
+            arm_name(&row.arm),
+            row.bucket.as_str().into(),
+            row.at.to_string().into(),
+            count(row.documents).into(),
+            count(row.clusters).into(),
+            with_interval(row.rate, Some(row.low), Some(row.high)).into(),
+            with_interval(
+                row.log_probability,
+                row.log_probability_low,
+                row.log_probability_high,
+            )
+            .into(),
+        ]);
+    }
+    let title = "Numbers after the last presentation".to_owned();
+    blocks.push(Block::Details(title, vec![Block::Table(table)]));
 }
 
 fn prompt(study: &Study, blocks: &mut Vec<Block>) {

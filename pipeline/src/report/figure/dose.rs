@@ -89,6 +89,7 @@ fn response(
             y: y.clone(),
             y_ticks: y_ticks.clone(),
             y_name: y_name.clone(),
+            exact_places: true,
             ..Frame::default()
         };
         let column = column as i32;

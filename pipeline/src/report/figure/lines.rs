@@ -45,6 +45,8 @@ pub(super) struct Frame {
     pub level: Option<f64>,
     /// A shaded span of the horizontal axis.
     pub span: Option<(f64, f64)>,
+    /// Dots stand at their exact places, not beside each other.
+    pub exact_places: bool,
 }
 
 /// Draws a panel into `columns` x `rows` of the canvas.
@@ -128,7 +130,11 @@ pub(super) fn panel(
         }
     }
     for (order, line) in lines.iter().enumerate() {
-        let aside = APART * (2 * order as i32 - lines.len() as i32 + 1) / 2;
+        let aside = if frame.exact_places {
+            0
+        } else {
+            APART * (2 * order as i32 - lines.len() as i32 + 1) / 2
+        };
         let place = |x: f64, y: f64| {
             let (x, y) = pixel(x, y);
             (x + aside, y)

@@ -42,6 +42,7 @@ pub(super) fn draw(study: &Study) -> Result<String> {
                 y_name: format!("exact match, last {} tokens", study.primary.suffix),
                 level: asked.map(|threshold| threshold.rate),
                 span: asked.and_then(|threshold| span(study, threshold)),
+                ..Frame::default()
             };
             panel(
                 canvas,
@@ -61,7 +62,7 @@ pub(super) fn draw(study: &Study) -> Result<String> {
                 y,
                 y_name: "change over control, nats".to_owned(),
                 level: Some(0.0),
-                span: None,
+                ..Frame::default()
             };
             panel(canvas, (WIDTH / 2..WIDTH, rows), &frame, &gains)?;
         }
