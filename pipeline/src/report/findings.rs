@@ -9,7 +9,7 @@ use axmem_eval::coverage::{LEVEL, bootstrap_deviation};
 use super::format::{count, interval, number, p_value, percent, plural, with_interval};
 use super::page::Text;
 use super::study::{EXACT, Study};
-use super::tables::Estimate;
+use super::tables::{Contrast, Estimate};
 
 /// Whether a Goldfish arm held memorisation below the margin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,25 +32,49 @@ impl Verdict {
         }
     }
 
-    /// Compares the intervals of both arms with the margin. Without an interval, or without
+    /// Compares the changes of both arms with the margin. Without an interval, or without
     /// memorisation in the standard arm, nothing is shown.
-    fn new(standard: Option<(f64, f64)>, goldfish: Option<(f64, f64)>, margin: f64) -> Self {
-        match (standard, goldfish) {
-            (_, Some((low, _))) if low > margin => Self::Contradicted,
-            (Some((low, _)), Some((_, high))) if low > margin && high < margin => Self::Shown,
+    fn new(standard: Option<&Change>, goldfish: Option<&Change>, margin: f64) -> Self {
+        let memorised = standard.is_some_and(|change| change.exceeds(margin));
+        match goldfish {
+            Some(change) if change.exceeds(margin) => Self::Contradicted,
+            Some(change) if memorised && change.high < margin => Self::Shown,
             _ => Self::NotShown,
         }
     }
 }
 
-/// The interval of an arm's primary contrast in exact match, which bears on the verdict, with its source. A
-/// resampled interval of width zero (no document changed, so no resample can) says nothing about
+/// The primary contrast of an arm in exact match, which bears on the verdict.
+struct Change {
+    low: f64,
+    high: f64,
+    /// Where the interval comes from.
+    source: &'static str,
+    /// Whether the test of no change rejects it at the level of the study, adjusted for its family.
+    is_found: bool,
+}
+
+impl Change {
+    /// Whether it is above the margin by its interval, and not by the number of tests made.
+    fn exceeds(&self, margin: f64) -> bool {
+        self.is_found && self.low > margin
+    }
+}
+
+/// The change of an arm. A resampled interval of width zero (no document changed, so no resample can) says nothing about
 /// other documents; then the exact interval of the arm's own rate takes its place.
-fn change_interval(study: &Study, model: &str, arm: &str) -> Option<((f64, f64), &'static str)> {
+fn change(study: &Study, model: &str, arm: &str) -> Option<Change> {
     let contrast = study.primary_contrast(model, arm, EXACT)?;
     let (low, high) = (contrast.low?, contrast.high?);
+    let error = 1.0 - study.primary.level;
+    let is_found = contrast.p_adjusted.is_some_and(|p| p <= error);
     if high > low {
-        return Some(((low, high), "interval of the change in exact match"));
+        return Some(Change {
+            low,
+            high,
+            source: "interval of the change in exact match",
+            is_found,
+        });
     }
     let trial = study.summary_trial(model);
     let cell = study.cell(model, arm, &trial, &study.primary.bucket, &study.primary.to);
@@ -58,27 +82,25 @@ fn change_interval(study: &Study, model: &str, arm: &str) -> Option<((f64, f64),
         .iter()
         .find(|row| row.method == "clopper_pearson")
         .or_else(|| cell.iter().find(|row| row.method == "wilson"))?;
-    Some((
-        (exact.low?, exact.high?),
-        "interval of the arm's own rate, because no document changed and the resampled interval of the contrast has no width",
-    ))
+    Some(Change {
+        low: exact.low?,
+        high: exact.high?,
+        source: "interval of the arm's own rate, because no document changed and the resampled interval of the contrast has no width",
+        is_found,
+    })
 }
 
 /// The verdict on one Goldfish arm, with the interval it rests on and where that comes from.
 pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option<Text>) {
+    let margin = study.primary.margin;
     let standard = study
         .reference
         .as_deref()
-        .and_then(|standard| change_interval(study, model, standard))
-        .map(|(interval, _)| interval);
-    let goldfish = change_interval(study, model, arm);
-    let verdict = Verdict::new(
-        standard,
-        goldfish.map(|(interval, _)| interval),
-        study.primary.margin,
-    );
-    let reason = goldfish.map(|((low, high), source)| {
-        let memorised = standard.is_some_and(|(low, _)| low > study.primary.margin);
+        .and_then(|standard| change(study, model, standard));
+    let goldfish = change(study, model, arm);
+    let verdict = Verdict::new(standard.as_ref(), goldfish.as_ref(), margin);
+    let reason = goldfish.map(|change| {
+        let memorised = standard.is_some_and(|change| change.exceeds(margin));
         let against = match &study.reference {
             Some(reference) if verdict == Verdict::NotShown && !memorised => {
                 format!("; arm {reference} is not shown to have memorised by more than the margin")
@@ -90,9 +112,13 @@ pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option
             _ => String::new(),
         };
         Text::from(format!(
-            "{} against a margin of {} ({source}{against})",
-            interval(Some(low), Some(high)),
-            number(study.primary.margin),
+            "{} against a margin of {} ({}, at level {} for this model and arm alone; more than the margin also needs an adjusted \
+             p of at most {}{against})",
+            interval(Some(change.low), Some(change.high)),
+            number(margin),
+            change.source,
+            percent(study.primary.level),
+            number(1.0 - study.primary.level),
         ))
     });
     (verdict, reason)
@@ -107,13 +133,14 @@ pub(super) fn measured(study: &Study) -> &'static str {
     }
 }
 
-/// `16 hits in 24 documents, 24 clusters`.
+/// `16 hits in 24 documents, 24 clusters; Wilson`.
 fn sizes(row: &Estimate) -> String {
     format!(
-        "{} in {}, {}",
+        "{} in {}, {}; {}",
         plural(row.hits, "hit"),
         plural(row.documents, "document"),
-        plural(row.clusters, "cluster")
+        plural(row.clusters, "cluster"),
+        method(&row.method)
     )
 }
 
@@ -176,12 +203,11 @@ fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
     text = text.plain(". ");
     let text = match study.primary_contrast(model, arm, EXACT) {
         Some(contrast) => {
-            let excludes = match (contrast.low, contrast.high) {
-                (Some(low), Some(high)) if low > 0.0 || high < 0.0 => "the interval excludes 0",
-                (Some(low), Some(high)) if low < high => "the interval includes 0",
-                _ => {
-                    "no document changed, so the resampled interval has no width and is no evidence of absence"
-                }
+            let tested = if contrast.low == contrast.high {
+                "no document changed, so the resampled interval has no width and is no evidence of absence"
+                    .to_owned()
+            } else {
+                tested(study, contrast)
             };
             let detectable = contrast.detectable.map_or_else(String::new, |value| {
                 format!(
@@ -202,16 +228,37 @@ fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
                     contrast.high,
                 ))
                 .plain(format!(
-                    " ({}, {} to {}, {}): {excludes}{detectable}.",
+                    " ({}, {} to {}, {}, {}): {tested}{detectable}.",
                     kind(&contrast.kind),
                     contrast.from,
                     contrast.to,
                     plural(contrast.clusters, "cluster"),
+                    methods(&contrast.method),
                 ))
         }
         None => text.plain("The tables hold no such contrast of exact match for this arm."),
     };
     Some(log_probability(study, model, arm, text))
+}
+
+/// `p 0.012, adjusted 0.048 (Holm, primary family of 4 tests)`.
+fn tested(study: &Study, contrast: &Contrast) -> String {
+    let family = study
+        .contrasts
+        .iter()
+        .filter(|row| row.family == contrast.family);
+    let size = family.filter(|row| row.p.is_some()).count() as u64;
+    let by = match contrast.family.as_str() {
+        "primary" => "Holm",
+        _ => "Benjamini and Hochberg",
+    };
+    format!(
+        "p {}, adjusted {} ({by}, {} family of {})",
+        p_value(contrast.p),
+        p_value(contrast.p_adjusted),
+        contrast.family,
+        plural(size, "test")
+    )
 }
 
 /// The same contrast of log-probabilities: it moves where exact match, which counts whole documents, does not yet.
@@ -240,8 +287,9 @@ fn log_probability(study: &Study, model: &str, arm: &str, text: Text) -> Text {
             )
         ))
         .plain(format!(
-            " (p {}{}).",
-            p_value(contrast.p),
+            " ({}, {}{}).",
+            methods(&contrast.method),
+            tested(study, contrast),
             contrast
                 .detectable
                 .map_or_else(String::new, |value| format!(
@@ -277,9 +325,10 @@ fn against_reference(study: &Study, model: &str, arm: &str, lead: &str) -> Optio
                 row.high,
             ))
             .plain(format!(
-                " (paired, {}, p {}).",
+                " (paired, {}, {}, {}).",
                 plural(row.clusters, "cluster"),
-                p_value(row.p)
+                methods(&row.method),
+                tested(study, row)
             )),
     )
 }
@@ -366,6 +415,7 @@ pub(super) fn kind(kind: &str) -> &str {
         "paired" => "paired change",
         "arm" => "difference between arms",
         "size" => "difference between sizes",
+        "trend" => "trend over presentations",
         other => other,
     }
 }
@@ -436,7 +486,7 @@ pub(crate) fn methods(names: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Interval, Verdict};
+    use super::{Change, Interval, Verdict};
     use crate::report::page::Text;
 
     #[test]
@@ -458,16 +508,35 @@ mod tests {
 
     #[test]
     fn goldfish_prevents_only_below_the_margin_and_with_something_to_prevent() {
-        let memorised = Some((0.4, 0.8));
+        let change = |low, high, is_found| {
+            Some(Change {
+                low,
+                high,
+                source: "",
+                is_found,
+            })
+        };
+        let memorised = || change(0.4, 0.8, true);
         let cases = [
-            (memorised, Some((0.0, 0.03)), Verdict::Shown),
-            (memorised, Some((0.0, 0.14)), Verdict::NotShown),
-            (memorised, Some((0.06, 0.3)), Verdict::Contradicted),
-            (Some((0.0, 0.1)), Some((0.0, 0.03)), Verdict::NotShown),
-            (None, Some((0.0, 0.03)), Verdict::NotShown),
-            (memorised, None, Verdict::NotShown),
+            (memorised(), change(0.0, 0.03, false), Verdict::Shown),
+            (memorised(), change(0.0, 0.14, false), Verdict::NotShown),
+            (memorised(), change(0.06, 0.3, true), Verdict::Contradicted),
+            (memorised(), change(0.06, 0.3, false), Verdict::NotShown),
+            (
+                change(0.06, 0.3, false),
+                change(0.0, 0.03, false),
+                Verdict::NotShown,
+            ),
+            (
+                change(0.0, 0.1, true),
+                change(0.0, 0.03, false),
+                Verdict::NotShown,
+            ),
+            (None, change(0.0, 0.03, false), Verdict::NotShown),
+            (memorised(), None, Verdict::NotShown),
         ];
         for (standard, goldfish, verdict) in cases {
+            let (standard, goldfish) = (standard.as_ref(), goldfish.as_ref());
             assert_eq!(Verdict::new(standard, goldfish, 0.05), verdict);
         }
     }

@@ -43,6 +43,8 @@ pub(super) struct Primary {
     pub measure: String,
     pub level: f64,
     pub margin: f64,
+    /// Resamples of an interval, and permutations of a test.
+    pub resamples: u64,
 }
 
 /// All tables, read.
@@ -86,6 +88,8 @@ pub(super) struct Study {
     pub power: f64,
     /// Training started from random weights, so that `initial` is no baseline.
     pub random: bool,
+    /// Models have peak rates of their own.
+    pub rates_differ: bool,
 }
 
 fn read_all<T>(
@@ -188,6 +192,7 @@ impl Study {
             near_duplicates: read_all(inputs.near_duplicates.as_slice(), records)?,
             contamination: read_all(inputs.contamination.as_slice(), records)?,
             random: is_random(&inputs.experiment),
+            rates_differ: rates_differ(&inputs.experiment),
             estimates,
             exposures,
             tokens,
@@ -425,6 +430,9 @@ impl Primary {
             margin: at("/analysis/margin")
                 .and_then(Value::as_f64)
                 .unwrap_or(0.05),
+            resamples: at("/analysis/resamples")
+                .and_then(Value::as_u64)
+                .unwrap_or(10_000),
         }
     }
 }
@@ -445,4 +453,13 @@ fn is_random(experiment: &Value) -> bool {
         Some(model) => model.get("random").is_some_and(|random| !random.is_null()),
         None => false,
     }
+}
+
+fn rates_differ(experiment: &Value) -> bool {
+    let models = experiment.get("models").and_then(Value::as_array);
+    models.is_some_and(|models| {
+        models
+            .windows(2)
+            .any(|pair| pair[0].get("rate") != pair[1].get("rate"))
+    })
 }

@@ -217,6 +217,10 @@ fn contrasts(shape: &Shape, kind: &str, path: &Path) -> PathBuf {
             .collect()
     };
     let clusters = vec![u64::from(2 * SIZE); rows.len()];
+    let p = |found: f64, open: f64| -> Vec<f64> {
+        let of = |cell: &Cell| if cell.hits > 5 { found } else { open };
+        rows.iter().map(of).collect()
+    };
     put(
         path,
         vec![
@@ -233,17 +237,12 @@ fn contrasts(shape: &Shape, kind: &str, path: &Path) -> PathBuf {
             column("low", &bound(-1.0)),
             column("high", &bound(1.0)),
             column("level", &vec![0.95; rows.len()]),
-            column(
-                "p",
-                &rows
-                    .iter()
-                    .map(|cell| if cell.hits > 5 { 1e-6 } else { 0.4 })
-                    .collect::<Vec<f64>>(),
-            ),
-            column("p_adjusted", &vec![None::<f64>; rows.len()]),
+            column("p", &p(1e-6, 0.4)),
+            column("p_adjusted", &p(6e-6, 0.8)),
             texts("family", rows.iter().map(|_| "primary")),
             texts("method", rows.iter().map(|_| "bootstrap")),
             column("detectable", &vec![Some(0.21_f64); rows.len()]),
+            column("z", &vec![None::<f64>; rows.len()]),
             column("clusters", &clusters),
         ],
     )
@@ -667,8 +666,8 @@ fn report_states_the_findings_with_interval_documents_and_clusters() {
     let html = file("report.html");
     for text in [
         "0.667 [0.467, 0.82]",
-        "16 hits in 24 documents, 24 clusters",
-        "the interval excludes 0",
+        "16 hits in 24 documents, 24 clusters; Wilson",
+        "(Holm, primary family of 6 tests)",
         "not a baseline",
         "under one recipe",
         "Deviation from the sealed analysis",
@@ -853,6 +852,7 @@ fn summary_has_the_documented_fields() {
         "p_adjusted",
         "family",
         "detectable",
+        "z",
     ] {
         assert!(summary["contrasts"][0].get(key).is_some(), "no {key}");
     }
