@@ -143,7 +143,8 @@ pub(super) fn exposures(study: &Study, blocks: &mut Vec<Block>) {
     for score in &study.scores {
         levels.insert((score.trial, &score.document), score.epochs);
     }
-    let mut sums: BTreeMap<(usize, &str, u32), Sum> = BTreeMap::new();
+    let model_order = |name: &str| study.models.iter().position(|model| model == name);
+    let mut sums: BTreeMap<(Option<usize>, usize, &str, &str, u32), Sum> = BTreeMap::new();
     for ledger in &study.exposures {
         let mut seen: BTreeMap<(&str, &str, u32, &str), u64> = BTreeMap::new();
         for row in ledger {
@@ -151,7 +152,13 @@ pub(super) fn exposures(study: &Study, blocks: &mut Vec<Block>) {
                 continue;
             };
             let sum = sums
-                .entry((arm_order(study, &row.arm), &row.arm, *epochs))
+                .entry((
+                    model_order(&row.model),
+                    arm_order(study, &row.arm),
+                    &row.model,
+                    &row.arm,
+                    *epochs,
+                ))
                 .or_default();
             let first = seen
                 .entry((&row.model, &row.arm, row.trial, &row.document))
@@ -178,11 +185,12 @@ pub(super) fn exposures(study: &Study, blocks: &mut Vec<Block>) {
     }
     let mut table = Table::new(
         format!(
-            "Presentations planned and recorded, and how much of the last {} tokens counted in the loss.",
+            "Presentations planned and recorded over all trials, and how much of the last {} tokens counted in the loss.",
             study.primary.suffix
         ),
-        2,
+        3,
         &[
+            "Model",
             "Arm",
             "Bucket",
             "Documents",
@@ -193,8 +201,8 @@ pub(super) fn exposures(study: &Study, blocks: &mut Vec<Block>) {
             "Presentations with whole suffix kept",
         ],
     );
-    for ((_, arm, epochs), sum) in sums {
-        let mut line = vec![arm_name(arm)];
+    for ((_, _, model, arm, epochs), sum) in sums {
+        let mut line = vec![model.into(), arm_name(arm)];
         line.extend(
             [
                 epochs.to_string(),
