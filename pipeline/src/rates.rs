@@ -3,9 +3,13 @@
 //! The search sees background text alone, no document of a bucket: it runs the study's own stages until the score
 //! before treatment, of the first trial, once for each rate. What it trains at the chosen rate the study goes on with.
 
+use std::cmp::Ordering;
+use std::fs;
+
 use anyhow::{Context as _, Result};
 use axmem_datasets::{files, table};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::events::Events;
 use crate::exit::{self, Failure, Kind};
@@ -28,15 +32,28 @@ pub struct Request {
 }
 
 /// One rate of one model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Tried {
     model: String,
     peak: f64,
+    #[serde(rename = "final")]
     last: f64,
     /// Mean loss on held-out text, nats per token; none if the training diverged.
+    #[serde(rename = "held_out_loss")]
     loss: Option<f64>,
 }
 
-/// Tries every rate for every model and writes `rates.md` and `rates.json` into the study's folder in the store.
+/// The file `rates.json`.
+#[derive(Serialize, Deserialize)]
+struct Search {
+    version: String,
+    /// Without the rates.
+    experiment: Value,
+    tried: Vec<Tried>,
+}
+
+/// Tries every rate for every model and writes `rates.md` and `rates.json` into the study's folder in the store, with those that
+/// an earlier search of the same study tried.
 /// Collective, as [`run::run`].
 ///
 /// # Errors
@@ -69,7 +86,50 @@ pub fn run(request: &Request, ranks: &Ranks, events: &Events) -> Result<()> {
             });
         }
     }
-    ranks.lead(|| write(request, &tried, events))
+    ranks.lead(|| {
+        tried.extend(earlier(request, &tried));
+        let order = |one: &Tried| {
+            let model = experiment
+                .models
+                .iter()
+                .position(|model| model.name == one.model);
+            (model, one.peak)
+        };
+        tried.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(Ordering::Equal));
+        write(request, &tried, events)
+    })
+}
+
+/// An experiment without what a search is about.
+fn without_rates(experiment: &Experiment) -> Value {
+    let mut value = json!(experiment);
+    if let Some(train) = value["train"].as_object_mut() {
+        train.remove("rate");
+    }
+    for model in value["models"].as_array_mut().into_iter().flatten() {
+        if let Some(model) = model.as_object_mut() {
+            model.remove("rate");
+        }
+    }
+    value
+}
+
+/// What an earlier search of the same study tried and this one did not.
+fn earlier(request: &Request, tried: &[Tried]) -> Vec<Tried> {
+    let path = request
+        .store
+        .published(&request.experiment.name)
+        .join("rates.json");
+    let search = fs::read(path).ok();
+    let search: Option<Search> = search.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let search = search.filter(|search| search.experiment == without_rates(&request.experiment));
+    let is_new = |one: &Tried| {
+        let again = |other: &Tried| (&other.model, other.peak) == (&one.model, one.peak);
+        !tried.iter().any(again)
+    };
+    search.map_or_else(Vec::new, |search| {
+        search.tried.into_iter().filter(is_new).collect()
+    })
 }
 
 fn check(request: &Request) -> Result<()> {
@@ -159,11 +219,14 @@ fn write(request: &Request, tried: &[Tried], events: &Events) -> Result<()> {
         "|---|---|---|---|".to_owned(),
     ];
     for one in tried {
-        let chosen = best(tried, &one.model).is_some_and(|(best, _)| std::ptr::eq(best, one));
         let loss = one
             .loss
             .map_or("diverged".to_owned(), |loss| format!("{loss:.4}"));
-        let mark = if chosen { "chosen" } else { "" };
+        let mark = match best(tried, &one.model) {
+            Some((best, true)) if best == one => "chosen; at the edge of the rates tried",
+            Some((best, false)) if best == one => "chosen",
+            _ => "",
+        };
         lines.push(format!(
             "| {} | {} | {loss} | {mark} |",
             one.model, one.peak
@@ -175,12 +238,12 @@ fn write(request: &Request, tried: &[Tried], events: &Events) -> Result<()> {
         folder.join("rates.md"),
         (lines.join("\n") + "\n").as_bytes(),
     )?;
-    let record = json!({
-        "version": env!("AXMEM_VERSION"), "experiment": experiment,
-        "tried": tried.iter().map(|one| json!({
-            "model": one.model, "peak": one.peak, "final": one.last, "held_out_loss": one.loss,
-        })).collect::<Vec<_>>(),
-    });
+    let search = Search {
+        version: env!("AXMEM_VERSION").to_owned(),
+        experiment: without_rates(experiment),
+        tried: tried.to_vec(),
+    };
+    let record = json!(search);
     files::write_atomic(
         folder.join("rates.json"),
         format!("{record:#}\n").as_bytes(),
