@@ -42,7 +42,7 @@ struct Design {
     /// Clusters of a side, over those trials.
     clusters: u64,
     level: f64,
-    /// Tests of the primary family.
+    /// Tests of the primary family: of every model, arm and prefix.
     family: u64,
     /// Probability of a false finding that the strictest test of the family allows.
     alpha: f64,
@@ -204,7 +204,7 @@ fn lines(
     let list: Vec<String> = epochs.iter().map(ToString::to_string).collect();
     let mut lines = vec![
         format!(
-            "{}: {} clusters in each bucket ({} exposures), {} trial{}; level {}, {} primary test{}, so each at {} (Holm's first step)",
+            "{}: {} clusters in each bucket ({} exposures), {} trial{}; level {}, {} primary test{} (models × arms × prefixes), so each at {} (Holm's first step)",
             experiment.name,
             design.clusters_per_bucket,
             list.join(", "),
@@ -282,8 +282,11 @@ fn lines(
             "none: not with more than {} trials, which would repeat clusters, or not at all",
             epochs.len()
         ),
-        "exposures: if every presentation leaves the same share of the rest without a gain"
-            .to_owned(),
+        format!(
+            "exposures: if every presentation leaves the same share of the rest without a gain; those beyond {} are more than \
+             the study runs",
+            epochs.iter().max().copied().unwrap_or(0)
+        ),
     ]);
     lines
 }

@@ -24,7 +24,7 @@ fn a_design_is_told_with_what_it_can_find() {
     let text = answer(&["--effect", "0.1,0.5"]);
     for part in [
         "24 clusters in each bucket (0, 8, 32, 64 exposures), 1 trial",
-        "2 primary tests, so each at 2.5 %",
+        "2 primary tests (models × arms × prefixes), so each at 2.5 %",
         "change at 64 exposures against the change of the control: 24 clusters a side",
         "smallest detectable effect: ",
         "| 10.0 % | ",
