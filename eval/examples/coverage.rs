@@ -30,6 +30,17 @@ are. 10,000 samples of each design; the standard error of a share of 95 % is 0.2
 | clusters | windows | correlation | rate | Wilson | Clopper-Pearson | Korn-Graubard, published | Korn-Graubard | bootstrap | flat |
 |---|---|---|---|---|---|---|---|---|---|";
 
+const DIFFERENCES: &str = "
+## Coverage of the intervals of differences
+
+At level 95 %, 10,000 samples, 2,000 resamples. A cluster gains the share of its windows that is drawn at the rate, a cluster of the
+control at the rate of the control, and nothing is lost. **Paired**: the change of the treated clusters, by the percentile bootstrap
+over clusters, or by recovered variances where they do not differ. **Difference in differences**: their change minus that of as many
+control clusters, resampled within both sides, or by recovered variances where one side does not differ.
+
+| clusters | windows | correlation | rate | rate of the control | paired | difference in differences |
+|---|---|---|---|---|---|---|";
+
 const TESTS: &str = "
 ## Rejections where nothing has an effect
 
@@ -110,6 +121,21 @@ fn main() {
         range(&all, enough, |covered| covered.wilson),
         range(&all, many, |covered| Some(covered.bootstrap)),
     );
+    println!("{DIFFERENCES}");
+    for (seed, design) in designs(&[25, 100, 200]).into_iter().enumerate() {
+        if design.rate < 0.05 || design.rate >= 1.0 {
+            continue;
+        }
+        for control in [0.0, 0.05] {
+            let found = design.differenced(control, DRAWS, RESAMPLES, 2000 + seed as u64);
+            println!(
+                "{} {control} | {} | {} |",
+                place(&design),
+                percent(Some(found.paired)),
+                percent(Some(found.did)),
+            );
+        }
+    }
     println!("{TESTS}");
     let mut highest = 0.0_f64;
     for (seed, design) in designs(&[25, 200]).into_iter().enumerate() {

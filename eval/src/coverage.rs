@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::stats::{
     Dose, Interval, Random, Side, Unit, clopper_pearson, cochran_armitage, did, korn_graubard,
-    mcnemar, percentile, sign_flip, student_t_quantile, wilson,
+    mcnemar, paired_change, percentile, sign_flip, student_t_quantile, wilson,
 };
 
 pub use measured::bootstrap_deviation;
@@ -63,6 +63,15 @@ pub struct Rejected {
     /// Cochran and Armitage's on four doses of a quarter of the clusters each; none with several
     /// windows.
     pub cochran_armitage: Option<f64>,
+}
+
+/// Shares of draws whose interval of a difference covers it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Differenced {
+    /// The paired change of one side: the percentile bootstrap, or recovered variances where clusters do not differ.
+    pub paired: f64,
+    /// The change of one side minus that of the other: the same within both sides.
+    pub did: f64,
 }
 
 impl Design {
@@ -137,6 +146,47 @@ impl Design {
         }
     }
 
+    /// Measures coverage of differences on `draws` samples in which a cluster gains the share of its windows that is drawn at
+    /// [`Design::rate`], and one of the control at `control`; nothing is lost.
+    pub fn differenced(
+        &self,
+        control: f64,
+        draws: usize,
+        resamples: usize,
+        seed: u64,
+    ) -> Differenced {
+        let other = Self {
+            rate: control,
+            ..*self
+        };
+        let distributions = [self.distribution(), other.distribution()];
+        let outcomes: Vec<[bool; 2]> = (0..draws as u64)
+            .into_par_iter()
+            .map(|draw| {
+                let mut random = Random::new(seed, draw);
+                let [treated, control] = distributions.each_ref().map(|distribution| {
+                    let gains = (0..self.clusters).map(|_| self.mean(distribution, &mut random));
+                    gains.collect::<Vec<f64>>()
+                });
+                let seed = random.next_u64();
+                let covers = |interval: Interval, truth: f64| {
+                    interval.low <= truth && truth <= interval.high
+                };
+                let change = paired_change(&treated, LEVEL, resamples, seed);
+                // The interval alone, so no permutation.
+                let difference = did(&units(&treated, &control), LEVEL, resamples, 0, seed);
+                [
+                    covers(change.interval, self.rate),
+                    difference.is_some_and(|found| covers(found.interval, self.rate - other.rate)),
+                ]
+            })
+            .collect();
+        Differenced {
+            paired: share(&outcomes, 0),
+            did: share(&outcomes, 1),
+        }
+    }
+
     /// Measures rejections on `draws` samples in which as much is lost as gained, both sides alike:
     /// a cluster changes in a share of its windows that is drawn at [`Design::rate`], up or down
     /// with equal chances.
@@ -162,18 +212,7 @@ impl Design {
                 };
                 let paired = mcnemar(count(1.0), count(-1.0));
                 let seed = random.next_u64();
-                let unit = |side: Side| {
-                    move |change: &f64| Unit {
-                        sides: vec![side],
-                        changes: vec![*change],
-                    }
-                };
-                let units: Vec<Unit> = treated
-                    .iter()
-                    .map(unit(Side::Treated))
-                    .chain(control.iter().map(unit(Side::Control)))
-                    .collect();
-                let difference = did(&units, LEVEL, 1, permutations, seed);
+                let difference = did(&units(&treated, &control), LEVEL, 1, permutations, seed);
                 let quarter = treated.len().div_ceil(4);
                 let doses: Vec<Dose> = [0.0, 1.0, 4.0, 6.0]
                     .into_iter()
@@ -203,6 +242,20 @@ impl Design {
             cochran_armitage: once.then(|| share(4)),
         }
     }
+}
+
+/// Clusters of both sides in one trial, with their changes.
+fn units(treated: &[f64], control: &[f64]) -> Vec<Unit> {
+    let unit = |side: Side| {
+        move |change: &f64| Unit {
+            sides: vec![side],
+            changes: vec![*change],
+        }
+    };
+    let treated = treated.iter().map(unit(Side::Treated));
+    treated
+        .chain(control.iter().map(unit(Side::Control)))
+        .collect()
 }
 
 fn share<const N: usize>(outcomes: &[[bool; N]], place: usize) -> f64 {

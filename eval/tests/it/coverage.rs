@@ -46,18 +46,21 @@ impl Row {
     }
 }
 
-/// Rows of the table of intervals, and of that of tests.
-fn tables() -> (Vec<Row>, Vec<Row>) {
+/// Rows of the tables of intervals, of differences and of tests.
+fn tables() -> [Vec<Row>; 3] {
     let text = include_str!("../../COVERAGE.md");
-    let (intervals, tests) = text.split_once("## Rejections").unwrap();
-    let rows = |part: &str| part.lines().filter_map(Row::parse).collect();
-    (rows(intervals), rows(tests))
+    let (intervals, rest) = text
+        .split_once("## Coverage of the intervals of diff")
+        .unwrap();
+    let (differences, tests) = rest.split_once("## Rejections").unwrap();
+    [intervals, differences, tests].map(|part| part.lines().filter_map(Row::parse).collect())
 }
 
 #[test]
 fn the_table_meets_the_bars() {
-    let (intervals, tests) = tables();
-    assert_eq!((intervals.len(), tests.len()), (5 * 18, 2 * 15));
+    let [intervals, differences, tests] = tables();
+    let lengths = [&intervals, &differences, &tests].map(Vec::len);
+    assert_eq!(lengths, [5 * 18, 3 * 9 * 2, 2 * 15]);
     for Row { design, shares } in &intervals {
         let [wilson, exact, _, korn_graubard, bootstrap, _] = shares[..] else {
             panic!("six columns");
@@ -71,6 +74,16 @@ fn the_table_meets_the_bars() {
         }
         if design.clusters == 200 && rarer >= 0.05 {
             assert!((0.93..=0.97).contains(&bootstrap.unwrap()), "{design:?}");
+        }
+    }
+    for Row { design, shares } in &differences {
+        if design.clusters == 200 {
+            let [_, paired, did] = shares[..] else {
+                panic!("three columns");
+            };
+            for share in [paired, did].iter().flatten() {
+                assert!((0.93..=0.97).contains(share), "{design:?} {share}");
+            }
         }
     }
     for Row { design, shares } in &tests {
@@ -87,7 +100,7 @@ fn the_table_meets_the_bars() {
 
 #[test]
 fn a_reduced_simulation_agrees_with_the_table() {
-    let (intervals, tests) = tables();
+    let [intervals, differences, tests] = tables();
     let reduced = |row: &&Row| [25, 200].contains(&row.design.clusters);
     for row in intervals.iter().filter(reduced) {
         let found = row.design.covered(DRAWS, 400, 7);
@@ -99,6 +112,12 @@ fn a_reduced_simulation_agrees_with_the_table() {
             Some(found.bootstrap),
             Some(found.flat),
         ]);
+    }
+    for row in differences.iter().filter(reduced) {
+        // The column is in percent where a share is read.
+        let control = 100.0 * row.shares[0].unwrap();
+        let found = row.design.differenced(control, DRAWS, 400, 7);
+        row.agrees(&[row.shares[0], Some(found.paired), Some(found.did)]);
     }
     for row in &tests {
         let found = row.design.rejected(DRAWS, 199, 7);
