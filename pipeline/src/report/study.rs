@@ -13,11 +13,11 @@ use axmem_eval::coverage::bootstrap_deviation;
 use axmem_eval::estimate::{Curve, Hazard, Threshold};
 use serde_json::Value;
 
-use super::Inputs;
 use super::tables::{
     self, Contrast, Estimate, Exclusion, Exposure, Overlap, Score, Step, Timing, TokenRow,
     Transition, Validation,
 };
+use super::{Inputs, Joined};
 
 /// The measure of exact match in the table of contrasts.
 pub(super) const EXACT: &str = "exact";
@@ -86,6 +86,8 @@ pub(super) struct Study {
     pub power: f64,
     /// Training started from random weights, so that `initial` is no baseline.
     pub random: bool,
+    /// The studies that are joined; none in the report of one study.
+    pub joined: Vec<Joined>,
 }
 
 fn read_all<T>(
@@ -188,6 +190,7 @@ impl Study {
             near_duplicates: read_all(inputs.near_duplicates.as_slice(), records)?,
             contamination: read_all(inputs.contamination.as_slice(), records)?,
             random: is_random(&inputs.experiment),
+            joined: inputs.joined.clone(),
             estimates,
             exposures,
             tokens,
