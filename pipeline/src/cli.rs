@@ -90,7 +90,7 @@ Examples:
   axmem verify runs/quickstart
   axmem verify audit --json
 
-DIR is the folder of a study's report in its store, or of an audit. Every file of the artefacts that
+DIR is the folder of a study's report in its store, of a joined report, or of an audit. Every file of the artefacts that
 it rests on is hashed, and all rates, intervals, tests and figures are made again from the scores,
 without a model. Every difference is listed with its file, place and both values, and ends with exit
 code 3.";
@@ -154,7 +154,7 @@ enum Command {
     /// Find out whether results are what their records give
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify {
-        /// Folder of a study's report, or of an audit
+        /// Folder of a study's report, of a joined one, or of an audit
         #[arg(value_name = "DIR")]
         folder: PathBuf,
         /// Print events as JSON, one a line, instead of progress

@@ -1,56 +1,37 @@
 //! `axmem report DIR...`: one report, or one figure, from several finished studies of the same documents.
 //!
-//! Rates stay those of each study. What compares models is computed over all of them: neighbouring sizes, the threshold, and
-//! the families that tests are adjusted in.
+//! Rates, curves and whatever else is about one model stay those of each study. What compares models is computed over all of
+//! them: neighbouring sizes, the threshold, and the families that tests are adjusted in. Tables of the data are carried over if
+//! the studies have the same ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod agree;
+mod figure;
+mod record;
+mod study;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use axmem_datasets::exposure::Exposure;
 use axmem_datasets::{files, table};
-use axmem_eval::estimate::{self, Analysis, Estimate, Hazard, Question, Threshold};
+use axmem_eval::estimate::{self, Analysis, Curve, Hazard, Question, Threshold};
 use axmem_eval::{ModelInfo, ScoreRow};
-use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use self::study::{Found, rows};
 use crate::events::Events;
 use crate::exit::Failure;
+use crate::experiment::Arm;
 use crate::experiment::file::ThresholdFile;
-use crate::experiment::{Arm, Experiment, Weights};
-use crate::plan::{Plan, Stage};
-use crate::record::{RECORD, Record};
-use crate::report::{self, Inputs};
-use crate::run;
+use crate::record::RECORD;
+use crate::report::{self, Artefact, Inputs};
 use crate::stages::estimate as tables;
-use crate::store::Store;
+use crate::store::MANIFEST;
 
-/// One figure of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Figure {
-    /// Memorisation by number of parameters
-    Threshold,
-    /// Every arm beside its own baseline
-    Goldfish,
-    /// Documents kept, gained, lost and never reproduced
-    Overlap,
-    /// Memorisation by exposures
-    Dose,
-    /// Memorisation by length of the prompt
-    Prompt,
-}
-
-impl Figure {
-    fn files(self) -> [&'static str; 2] {
-        match self {
-            Self::Threshold => ["threshold.svg", "threshold.png"],
-            Self::Goldfish => ["goldfish.svg", "goldfish.png"],
-            Self::Overlap => ["overlap.svg", "overlap.png"],
-            Self::Dose => ["memorisation.svg", "memorisation.png"],
-            Self::Prompt => ["prompt-length.svg", "prompt-length.png"],
-        }
-    }
-}
+pub use self::figure::Figure;
+pub(crate) use self::record::{JOINED, Joined};
+pub(crate) use self::study::Study;
 
 /// What is to be merged.
 #[derive(Debug)]
@@ -63,282 +44,287 @@ pub struct Request {
     pub out: PathBuf,
 }
 
-/// A finished study.
-struct Study {
-    folder: PathBuf,
-    record: Record,
-    /// Key and folder of the artefact of `estimate`.
-    estimate: (String, PathBuf),
-    scores: Vec<ScoreRow>,
-}
-
-impl Study {
-    fn read(folder: &Path) -> Result<Self> {
-        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
-        if !folder.join(RECORD).is_file() {
-            return Err(Failure::data(format!(
-                "{} is not the report of a finished study; name a folder such as runs/quickstart",
-                folder.display()
-            )));
-        }
-        let record = Record::read(&folder)?;
-        let store = Store::new(folder.parent().unwrap_or(&folder));
-        let plan = Plan::new(&record.experiment);
-        let node = plan
-            .of(Stage::Estimate)
-            .next()
-            .context("a plan has estimates")?;
-        let node = &plan.nodes[node];
-        let estimate = run::folder(&store, node);
-        if store.find(&estimate)?.is_none() {
-            return Err(Failure::data(format!(
-                "{}: its tables are not in {}; run the study again, which repeats only what is missing",
-                folder.display(),
-                estimate.display()
-            )));
-        }
-        Ok(Self {
-            scores: table::read(estimate.join(tables::SCORES))?,
-            estimate: (node.key.clone(), estimate),
-            folder,
-            record,
-        })
-    }
-
-    fn experiment(&self) -> &Experiment {
-        &self.record.experiment
-    }
-
-    fn table<R: table::Record>(&self, name: &str) -> Result<Vec<R>> {
-        Ok(table::read(self.estimate.1.join(name))?)
-    }
-
-    /// Level of each cluster in each trial.
-    fn levels(&self) -> BTreeMap<(&str, u32), u32> {
-        let rows = self.scores.iter();
-        rows.map(|row| ((&*row.score.cluster, row.trial), row.epochs))
-            .collect()
-    }
-}
-
-/// Merges the studies and writes the report, or the figure.
+/// Merges the studies and writes the report with its record, or the figure.
 ///
 /// # Errors
-/// Folders without a study, studies that are not about the same buckets, probes and analysis, two models of one name, and a
-/// figure that the studies do not have.
+/// Folders without a study, studies that do not belong together, damaged tables, a figure that the studies do not have, and a
+/// folder that has the results of something else. Nothing is written then.
 pub fn run(request: &Request, events: &Events) -> Result<()> {
-    let studies = request
-        .folders
-        .iter()
-        .map(|folder| Study::read(folder))
-        .collect::<Result<Vec<_>>>()?;
-    let [first, others @ ..] = studies.as_slice() else {
-        return Err(Failure::usage("name at least one folder"));
-    };
-    for other in others {
-        agree(first, other)?;
+    let (out, version) = (&request.out, env!("AXMEM_VERSION"));
+    check_out(out)?;
+    let studies = open(&request.folders, version)?;
+    for study in &studies {
+        study.check()?;
     }
-    let temporary = tempfile::tempdir().context("a folder for the joined tables")?;
-    let inputs = join(&studies, temporary.path())?;
-    files::create_dir_all(&request.out)?;
-    let rendered = report::render(&inputs)?;
-    let wanted = |name: &str| {
-        request
-            .figure
-            .is_none_or(|figure| figure.files().contains(&name))
-    };
-    let mut written = Vec::new();
-    for file in rendered.iter().filter(|file| wanted(&file.name)) {
-        let path = request.out.join(&file.name);
-        files::write_atomic(&path, &file.bytes)?;
-        written.push(path);
+    let mut rendered = render(&studies, version)?;
+    if let Some(figure) = request.figure {
+        rendered.retain(|file| figure.is(&file.name));
+        if rendered.is_empty() {
+            return Err(Failure::usage(format!(
+                "there is no figure {} of these studies: it needs {}",
+                figure.stem(),
+                figure.needs()
+            )));
+        }
     }
-    let Some(path) = written.first() else {
-        return Err(Failure::usage(
-            "the studies do not have that figure: a threshold needs several models, goldfish such an arm, and prompt several prefixes",
-        ));
+    files::create_dir_all(out)?;
+    for file in &rendered {
+        files::write_atomic(out.join(&file.name), &file.bytes)?;
+    }
+    if request.figure.is_none() {
+        let record = Joined::new(out, version, &studies, &rendered)?;
+        files::write_atomic(out.join(JOINED), record.text()?.as_bytes())?;
+    }
+    let names: Vec<&str> = rendered.iter().map(|file| &*file.name).collect();
+    let of = match studies.len() {
+        1 => "1 study".to_owned(),
+        several => format!("{several} studies"),
     };
-    events.tell(
-        "finished",
-        json!({ "files": written }),
-        &format!("{} of {} studies", path.display(), studies.len()),
-    );
+    let sentence = match request.figure {
+        Some(_) => format!("{} of {of} are in {}", names.join(" and "), out.display()),
+        None => format!("the report of {of} is {}", out.join(names[0]).display()),
+    };
+    let fields = json!({ "folder": out, "files": names, "studies": studies.len() });
+    events.tell("finished", fields, &sentence);
     Ok(())
 }
 
-/// Refuses two studies whose numbers would not belong together.
-fn agree(first: &Study, other: &Study) -> Result<()> {
-    let [a, b] = [first.experiment(), other.experiment()];
-    let refuse = |what: &str| {
-        Err(Failure::usage(format!(
-            "{} and {} have different {what}, so their models can't be compared",
-            first.folder.display(),
-            other.folder.display()
-        )))
-    };
-    if a.buckets != b.buckets {
-        return refuse("`buckets`");
-    }
-    if a.score.suffix != b.score.suffix || a.score.prefix != b.score.prefix {
-        return refuse("`score.suffix` or `score.prefix`");
-    }
-    let analysis = |experiment: &Experiment| {
-        let mut analysis = experiment.analysis.clone();
-        // A study of one model asks for none.
-        analysis.threshold = None;
-        analysis
-    };
-    if analysis(a) != analysis(b) {
-        return refuse("`analysis`");
-    }
-    let random = |experiment: &Experiment| {
-        let models = experiment.models.iter();
-        models
-            .filter(|model| matches!(model.weights, Weights::Random(_)))
-            .count()
-            > 0
-    };
-    if random(a) != random(b) {
-        return refuse("kinds of weights (random and published)");
-    }
-    if first.levels() != other.levels() {
-        return refuse("documents in their buckets");
+/// Refuses a folder in which the results of a study or an audit are, or an artefact.
+fn check_out(out: &Path) -> Result<()> {
+    for name in [RECORD, MANIFEST] {
+        if out.join(name).exists() {
+            return Err(Failure::usage(format!(
+                "{} has the results of something else ({name} is in it), which would be overwritten; name another folder with --out",
+                out.display()
+            )));
+        }
     }
     Ok(())
+}
+
+/// The studies in the folders, for a report by a version of the program.
+///
+/// # Errors
+/// Folders without a study, settings that do not belong together, and artefacts that are missing.
+pub(crate) fn open(folders: &[PathBuf], version: &str) -> Result<Vec<Study>> {
+    let found = folders
+        .iter()
+        .map(|folder| Found::read(folder))
+        .collect::<Result<Vec<_>>>()?;
+    agree::settings(&found)?;
+    found
+        .into_iter()
+        .map(|found| Study::open(found, version))
+        .collect()
+}
+
+/// The files of the report of the studies.
+///
+/// # Errors
+/// Documents in other buckets, and tables that can't be read.
+pub(crate) fn render(studies: &[Study], version: &str) -> Result<Vec<report::File>> {
+    if let [only] = studies {
+        return report::render(&only.inputs);
+    }
+    let temporary = tempfile::tempdir().context("a folder for the joined tables")?;
+    report::render(&join(studies, version, temporary.path())?)
 }
 
 /// The tables of all studies in one folder, and the inputs of a report from them.
-fn join(studies: &[Study], folder: &Path) -> Result<Inputs> {
+fn join(studies: &[Study], version: &str, folder: &Path) -> Result<Inputs> {
+    let scores = studies
+        .iter()
+        .map(Study::scores)
+        .collect::<Result<Vec<_>>>()?;
+    agree::documents(studies, &scores)?;
+    let scores: Vec<ScoreRow> = scores.into_iter().flatten().collect();
     let mut models: Vec<ModelInfo> = Vec::new();
-    let mut scores = Vec::new();
     let mut exposures: Vec<Exposure> = Vec::new();
     let mut hazards: Vec<Hazard> = Vec::new();
+    let mut curves: Vec<Curve> = Vec::new();
     for study in studies {
-        for info in infos(study)? {
-            if models.iter().any(|other| other.model == info.model) {
-                return Err(Failure::usage(format!(
-                    "two studies have a model called {}; give one of them another `name`",
-                    info.model
-                )));
-            }
-            models.push(info);
-        }
-        scores.extend(study.scores.iter().cloned());
-        exposures.extend(study.table::<Exposure>(tables::EXPOSURES)?);
-        hazards.extend(study.table::<Hazard>(tables::HAZARDS)?);
+        models.extend(study.models()?);
+        exposures.extend(rows::<Exposure>(&study.inputs.exposures)?);
+        hazards.extend(rows::<Hazard>(&study.inputs.hazards)?);
+        curves.extend(rows::<Curve>(&study.inputs.curves)?);
     }
-    let first = studies[0].experiment();
+    let first = studies.first().context("a report has studies")?;
     let arms = arms(studies);
-    let reference = arms
-        .iter()
-        .find(|arm| **arm == Arm::Standard)
-        .or(arms.first());
-    let reference = reference.context("a study has arms")?.name();
-    let analysis = tables::settings(first, reference);
-    let asked = studies
-        .iter()
-        .find_map(|study| study.experiment().analysis.threshold.clone());
-    let joined = Joined { folder };
-    let mut inputs = Inputs {
-        name: names(studies),
-        version: env!("AXMEM_VERSION").to_owned(),
-        experiment: experiment(studies)?,
-        reference: Some(reference.to_owned()),
+    let standard = arms.iter().find(|arm| **arm == Arm::Standard);
+    let reference = standard.or(arms.first()).context("a study has arms")?;
+    let analysis = tables::settings(first.experiment(), reference.name());
+    let asked = question(studies);
+    let write = Tables { folder };
+    Ok(Inputs {
+        estimates: write.table(
+            tables::ESTIMATES,
+            &estimate::estimates(&scores, &models, Some(&exposures), &analysis)?,
+        )?,
+        contrasts: write.table(
+            tables::CONTRASTS,
+            &estimate::contrasts(&scores, &models, &analysis)?,
+        )?,
+        overlap: write.table(tables::OVERLAP, &estimate::overlap(&scores)?)?,
+        transitions: write.table(tables::TRANSITIONS, &estimate::transitions(&scores)?)?,
+        thresholds: Some(write.table(
+            tables::THRESHOLDS,
+            &thresholds(&scores, &models, &asked, &analysis)?,
+        )?),
+        hazards: Some(write.table(tables::HAZARDS, &hazards)?),
+        curves: (!curves.is_empty())
+            .then(|| write.table(tables::CURVES, &curves))
+            .transpose()?,
+        scores: vec![write.table(tables::SCORES, &scores)?],
+        exposures: vec![write.table(tables::EXPOSURES, &exposures)?],
+        experiment: experiment(studies, asked)?,
+        reference: standard.map(|arm| arm.name().to_owned()),
         goldfish: arms
             .iter()
             .filter(|arm| **arm != Arm::Standard)
             .map(|arm| arm.name().to_owned())
             .collect(),
-        power: tables::POWER,
-        artefacts: studies
-            .iter()
-            .map(|study| report::Artefact {
-                stage: format!("estimate of {}", study.experiment().name),
-                key: study.estimate.0.clone(),
-                dir: study.estimate.1.clone(),
-            })
-            .collect(),
-        ..Inputs::default()
+        ..carried(studies, version)?
+    })
+}
+
+/// What a report of several studies has of each, and what they have in common.
+fn carried(studies: &[Study], version: &str) -> Result<Inputs> {
+    let labels = labels(studies);
+    let all = |of: fn(&Inputs) -> &[PathBuf]| {
+        let studies = studies.iter();
+        studies
+            .flat_map(|study| of(&study.inputs).to_vec())
+            .collect()
     };
-    inputs.estimates = joined.write(
-        tables::ESTIMATES,
-        &estimate::estimates(&scores, &models, Some(&exposures), &analysis)?,
-    )?;
-    inputs.contrasts = joined.write(
-        tables::CONTRASTS,
-        &estimate::contrasts(&scores, &models, &analysis)?,
-    )?;
-    inputs.overlap = joined.write(tables::OVERLAP, &estimate::overlap(&scores)?)?;
-    inputs.transitions = joined.write(tables::TRANSITIONS, &estimate::transitions(&scores)?)?;
-    inputs.hazards = Some(joined.write(tables::HAZARDS, &hazards)?);
-    if models.len() > 1 {
-        let rows = thresholds(&scores, &models, asked, first, &analysis)?;
-        inputs.thresholds = Some(joined.write(tables::THRESHOLDS, &rows)?);
-    }
-    inputs.scores = vec![joined.write(tables::SCORES, &scores)?];
-    inputs.exposures = vec![joined.write(tables::EXPOSURES, &exposures)?];
-    Ok(inputs)
+    let (artefacts, seconds) = artefacts(studies, &labels);
+    let deviations = studies.iter().zip(&labels).flat_map(|(study, label)| {
+        let deviations = study.inputs.deviations.iter();
+        deviations.map(move |deviation| format!("{label}: {deviation}"))
+    });
+    let joined = studies.iter().zip(&labels).map(|(study, label)| {
+        let experiment = serde_json::to_value(study.experiment());
+        Ok(report::Joined {
+            name: label.clone(),
+            experiment: experiment.context("the experiment of a study")?,
+            version: study.found.record.program.clone(),
+            record: study.found.sha256.clone(),
+        })
+    });
+    Ok(Inputs {
+        name: names(studies),
+        version: version.to_owned(),
+        power: tables::POWER,
+        joined: joined.collect::<Result<_>>()?,
+        deviations: deviations.collect(),
+        artefacts,
+        seconds,
+        steps: all(|inputs| &inputs.steps),
+        timings: all(|inputs| &inputs.timings),
+        validation: all(|inputs| &inputs.validation),
+        documents: shared(studies, |inputs| inputs.documents.as_ref())?,
+        tokens: shared(studies, |inputs| inputs.tokens.as_ref())?,
+        tokenizer: shared(studies, |inputs| inputs.tokenizer.as_ref())?,
+        exclusions: shared(studies, |inputs| inputs.exclusions.as_ref())?,
+        near_duplicates: shared(studies, |inputs| inputs.near_duplicates.as_ref())?,
+        contamination: shared(studies, |inputs| inputs.contamination.as_ref())?,
+        ..Inputs::default()
+    })
 }
 
 /// The folder of the joined tables.
-struct Joined<'a> {
+struct Tables<'a> {
     folder: &'a Path,
 }
 
-impl Joined<'_> {
-    fn write<R: table::Record>(&self, name: &str, rows: &[R]) -> Result<PathBuf> {
+impl Tables<'_> {
+    fn table<R: table::Record>(&self, name: &str, rows: &[R]) -> Result<PathBuf> {
         let path = self.folder.join(name);
         table::write(&path, rows)?;
         Ok(path)
     }
 }
 
-/// What is known of a study's models, as its estimates say it.
-fn infos(study: &Study) -> Result<Vec<ModelInfo>> {
-    let estimates: Vec<Estimate> = study.table(tables::ESTIMATES)?;
-    let models = study.experiment().models.iter();
-    models
-        .map(|model| {
-            let row = estimates.iter().find(|row| row.model == model.name);
-            let row = row.with_context(|| format!("model {} has no estimates", model.name))?;
-            Ok(ModelInfo {
-                model: row.model.clone(),
-                parameters: row.parameters,
-                family: row.family.clone(),
-                tokenizer: row.tokenizer.clone(),
-                dtype: row.dtype.clone(),
-            })
-        })
-        .collect()
+/// A file that all studies have with the same content.
+fn shared(studies: &[Study], of: fn(&Inputs) -> Option<&PathBuf>) -> Result<Option<PathBuf>> {
+    let mut shared: Option<(PathBuf, &str)> = None;
+    for study in studies {
+        let Some(path) = of(&study.inputs) else {
+            return Ok(None);
+        };
+        let files = study.files()?;
+        let mut files = files.into_iter();
+        let (_, record) = files
+            .find(|(file, _)| *file == path.as_path())
+            .context("a table of the inputs is one of their files")?;
+        match &shared {
+            None => shared = Some((path.clone(), &record.sha256)),
+            Some((_, sha256)) if *sha256 == record.sha256 => {}
+            Some(_) => return Ok(None),
+        }
+    }
+    Ok(shared.map(|(path, _)| path))
 }
 
-/// The arms of all studies, each once.
+/// The artefacts of all studies with the names of their studies, those that studies share once, and the seconds of all.
+fn artefacts(studies: &[Study], labels: &[String]) -> (Vec<Artefact>, f64) {
+    let mut found: Vec<(Artefact, Vec<&str>)> = Vec::new();
+    let mut seconds = 0.0;
+    for (study, label) in studies.iter().zip(labels) {
+        for (artefact, manifest) in study.artefacts() {
+            let mut known = found.iter_mut();
+            if let Some((_, of)) = known.find(|(known, _)| known.dir == artefact.dir) {
+                of.push(label);
+            } else {
+                seconds += manifest.seconds;
+                found.push((artefact.clone(), vec![label]));
+            }
+        }
+    }
+    let labelled = found.into_iter().map(|(artefact, of)| Artefact {
+        stage: format!("{} of {}", artefact.stage, of.join(", ")),
+        ..artefact
+    });
+    (labelled.collect(), seconds)
+}
+
+/// The arms of all studies, each name once.
 fn arms(studies: &[Study]) -> Vec<Arm> {
     let mut arms: Vec<Arm> = Vec::new();
     for arm in studies
         .iter()
         .flat_map(|study| &study.experiment().train.arms)
     {
-        if !arms.contains(arm) {
+        if !arms.iter().any(|known| known.name() == arm.name()) {
             arms.push(arm.clone());
         }
     }
     arms
 }
 
-/// The answer of each arm over the joined ladder, to the question that a study asked or else the usual one.
+/// The question of the threshold that a study asked, or else the usual one.
+fn question(studies: &[Study]) -> ThresholdFile {
+    let mut experiments = studies.iter().map(Study::experiment);
+    let asked = experiments.find_map(|experiment| experiment.analysis.threshold.clone());
+    asked.unwrap_or_else(|| {
+        let usual = ThresholdFile::default();
+        let levels = studies[0].experiment().buckets.epochs.iter().copied();
+        ThresholdFile {
+            exposures: usual.exposures.min(levels.max().unwrap_or(0)),
+            ..usual
+        }
+    })
+}
+
+/// The answer of each arm over the joined ladder.
 fn thresholds(
     scores: &[ScoreRow],
     models: &[ModelInfo],
-    asked: Option<ThresholdFile>,
-    experiment: &Experiment,
+    asked: &ThresholdFile,
     analysis: &Analysis,
 ) -> Result<Vec<Threshold>> {
-    let asked = asked.unwrap_or_default();
-    let highest = experiment.buckets.epochs.iter().copied().max().unwrap_or(0);
     let question = Question {
         rate: asked.rate,
-        exposures: asked.exposures.min(highest),
+        exposures: asked.exposures,
     };
     Ok(estimate::thresholds(scores, models, question, analysis)?)
 }
@@ -352,12 +338,34 @@ fn names(studies: &[Study]) -> String {
     names.into_iter().collect::<Vec<_>>().join(" + ")
 }
 
-/// The first experiment with the models of all.
-fn experiment(studies: &[Study]) -> Result<Value> {
-    let mut experiment = studies[0].experiment().clone();
-    experiment.models = studies
-        .iter()
-        .flat_map(|study| study.experiment().models.clone())
-        .collect();
-    serde_json::to_value(experiment).context("the joined experiment")
+/// What each study is called in the report: its name, with its place where several have that name.
+fn labels(studies: &[Study]) -> Vec<String> {
+    let name = |study: &Study| study.experiment().name.clone();
+    let names: Vec<String> = studies.iter().map(name).collect();
+    let is_several = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
+    let label = |(name, place): (&String, usize)| {
+        if is_several(name) {
+            format!("{name} ({place})")
+        } else {
+            name.clone()
+        }
+    };
+    names.iter().zip(1..).map(label).collect()
+}
+
+/// The first experiment with the models of all, each with what it has of its own study, and the question that is asked of all.
+fn experiment(studies: &[Study], asked: ThresholdFile) -> Result<Value> {
+    let mut joined = studies[0].experiment().clone();
+    joined.models.clear();
+    for experiment in studies.iter().map(Study::experiment) {
+        for model in &experiment.models {
+            let mut model = model.clone();
+            model.batch = Some(experiment.batch(&model));
+            model.micro_batch = Some(experiment.micro_batch(&model));
+            model.grid = Some(experiment.layout(Some(&model)).clone());
+            joined.models.push(model);
+        }
+    }
+    joined.analysis.threshold = Some(asked);
+    serde_json::to_value(joined).context("the joined experiment")
 }

@@ -428,7 +428,11 @@ fn write_stat(folder: &Path, manifest: &Manifest) -> Result<()> {
     Ok(files::write_atomic(folder.join(STAT), text.as_bytes())?)
 }
 
-fn check(path: &Path, record: &FileRecord) -> Result<()> {
+/// Reads a file of an artefact and compares it with what its manifest says.
+///
+/// # Errors
+/// A file that is missing or has another content (exit code 3).
+pub fn check(path: &Path, record: &FileRecord) -> Result<()> {
     let bytes = files::size(path).map_err(|_| damaged(path, "is missing"))?;
     if bytes != record.bytes {
         return Err(damaged(

@@ -18,8 +18,9 @@ Examples:
   axmem report runs/tinyllama-1b runs/llama2-7b --out joined
   axmem report runs/ladder-cpu --figure threshold --out figures
 
-Studies are joined if they have the same documents in the same buckets, and the same suffixes, prefixes
-and analysis. With folders nothing is trained or scored.";
+Studies are joined if they have the same documents in the same buckets, the same training but for
+rates, batches and grids, and the same suffixes, prefixes and analysis; else the setting is named.
+With folders nothing is trained or scored. axmem verify makes a joined report again.";
 
 // A doc comment would replace that of the command.
 #[derive(Debug, Args)]
@@ -27,7 +28,7 @@ pub(super) struct Report {
     /// The experiment file (YAML), or folders of the reports of finished studies
     #[arg(value_name = "FILE|DIR", required = true)]
     paths: Vec<PathBuf>,
-    /// Only one figure of finished studies
+    /// Only one figure of finished studies, as SVG and PNG
     #[arg(long, value_enum, requires = "out")]
     figure: Option<merge::Figure>,
     /// Folder of the report or figure of finished studies

@@ -31,9 +31,12 @@ pub(super) fn blocks(
     tokenizer: Option<&Path>,
 ) -> Result<Vec<Block>> {
     let Some(tokenizer) = tokenizer else {
-        return Ok(vec![Block::Paragraph(
-            "No tokenizer was given to the report, so ids cannot be printed as text.".into(),
-        )]);
+        let text = if study.joined.is_empty() {
+            "No tokenizer was given to the report, so ids cannot be printed as text."
+        } else {
+            "Not part of this joined report, since the studies have different tokenizers; see the report of each study."
+        };
+        return Ok(vec![Block::Paragraph(text.into())]);
     };
     let tokenizer = Tokenizer::from_file(tokenizer)?;
     let examples = choose(study);

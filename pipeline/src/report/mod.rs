@@ -37,6 +37,19 @@ pub struct Artefact {
     pub dir: PathBuf,
 }
 
+/// A study that is joined with others in one report.
+#[derive(Clone, Debug, Default)]
+pub struct Joined {
+    /// What it is called in the report.
+    pub name: String,
+    /// Its resolved experiment.
+    pub experiment: serde_json::Value,
+    /// Version of the program that made its own report.
+    pub version: String,
+    /// SHA-256 of the record of its own report.
+    pub record: String,
+}
+
 /// Everything the report is made from. Paths name Parquet tables unless said otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
@@ -44,7 +57,9 @@ pub struct Inputs {
     pub name: String,
     /// Version of the program.
     pub version: String,
-    /// The resolved experiment at this moment, no defaults left.
+    /// The studies that are joined; none in the report of one study.
+    pub joined: Vec<Joined>,
+    /// The resolved experiment at this moment, no defaults left; of joined studies, what they have in common.
     pub experiment: serde_json::Value,
     /// The arm that the others are compared with: the standard loss, if it was trained.
     pub reference: Option<String>,
@@ -96,6 +111,41 @@ pub struct Inputs {
     pub deviations: Vec<String>,
     /// Wall-clock seconds of all stages together, as recorded when they were made.
     pub seconds: f64,
+}
+
+impl Inputs {
+    /// All files that are named here, but for the certificate.
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        let always = [
+            &self.estimates,
+            &self.contrasts,
+            &self.overlap,
+            &self.transitions,
+        ];
+        let optional = [
+            &self.hazards,
+            &self.curves,
+            &self.thresholds,
+            &self.documents,
+            &self.tokens,
+            &self.tokenizer,
+            &self.exclusions,
+            &self.near_duplicates,
+            &self.contamination,
+        ];
+        let lists = [
+            &self.scores,
+            &self.steps,
+            &self.timings,
+            &self.validation,
+            &self.exposures,
+        ];
+        let optional = optional.into_iter().flatten();
+        let all = always.into_iter().chain(optional);
+        all.chain(lists.into_iter().flatten())
+            .map(PathBuf::as_path)
+            .collect()
+    }
 }
 
 /// One file of a report.

@@ -13,11 +13,11 @@ use axmem_eval::coverage::bootstrap_deviation;
 use axmem_eval::estimate::{Curve, Hazard, Threshold};
 use serde_json::Value;
 
-use super::Inputs;
 use super::tables::{
     self, Contrast, Estimate, Exclusion, Exposure, Overlap, Score, Step, Timing, TokenRow,
     Transition, Validation,
 };
+use super::{Inputs, Joined};
 
 /// The measure of exact match in the table of contrasts.
 pub(super) const EXACT: &str = "exact";
@@ -90,6 +90,8 @@ pub(super) struct Study {
     pub random: bool,
     /// Models have peak rates of their own.
     pub rates_differ: bool,
+    /// The studies that are joined; none in the report of one study.
+    pub joined: Vec<Joined>,
 }
 
 fn read_all<T>(
@@ -193,6 +195,7 @@ impl Study {
             contamination: read_all(inputs.contamination.as_slice(), records)?,
             random: is_random(&inputs.experiment),
             rates_differ: rates_differ(&inputs.experiment),
+            joined: inputs.joined.clone(),
             estimates,
             exposures,
             tokens,

@@ -20,9 +20,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use axmem_trainer::Rank;
+use axmem_trainer::launch::Threads;
 use serde_json::Value;
 
-use crate::events::Events;
+use crate::events::{Events, Style};
 use crate::experiment::{Arm, Experiment, Layout, Model};
 use crate::plan::{Node, Plan, Stage};
 use crate::ranks::Ranks;
@@ -92,6 +93,21 @@ impl Context<'_> {
             .arms
             .iter()
             .find(|arm| arm.name() == name)
+    }
+}
+
+/// For what is only read or computed again: neither ranks nor events have a part in it.
+pub(crate) struct Teller {
+    pub(crate) ranks: Ranks,
+    pub(crate) events: Events,
+}
+
+impl Default for Teller {
+    fn default() -> Self {
+        Self {
+            ranks: Ranks::Threads(Threads::default()),
+            events: Events::new(Style::Silent),
+        }
     }
 }
 

@@ -67,6 +67,7 @@ pub(crate) fn inputs(
     Ok(Inputs {
         name: experiment.name.clone(),
         version: version.to_owned(),
+        joined: Vec::new(),
         experiment: serde_json::to_value(experiment).context("the resolved experiment")?,
         reference: experiment
             .train

@@ -1,8 +1,9 @@
 //! `axmem verify`: whether the results in a folder are what its records give.
 //!
 //! ```text
-//! study: record.json -> plan -> hashes of all artefacts -> tables computed again -> report written again -> compare
-//! audit: manifest.json       -> hashes of all files     -> rates computed again  -> page written again   -> compare
+//! study:  record.json -> plan -> hashes of all artefacts -> tables computed again -> report written again -> compare
+//! joined: joined.json         -> hashes of the tables of its studies -> joined again, report written again -> compare
+//! audit:  manifest.json       -> hashes of all files     -> rates computed again  -> page written again   -> compare
 //! ```
 //!
 //! No model runs and nothing is written to the folder or the store. Every problem is told, not only the first.
@@ -11,6 +12,7 @@ mod artefacts;
 mod audit;
 mod compare;
 mod hashes;
+mod joined;
 mod problem;
 mod records;
 mod study;
@@ -25,6 +27,7 @@ use serde_json::{Value, json};
 use self::problem::Problems;
 use crate::events::Events;
 use crate::exit::Failure;
+use crate::merge::JOINED;
 use crate::record::RECORD;
 use crate::report::format::plural;
 use crate::store::MANIFEST;
@@ -44,10 +47,10 @@ struct Looked {
     again: &'static str,
 }
 
-/// Verifies the folder of a finished study or audit.
+/// Verifies the folder of a finished study, a joined report, or an audit.
 ///
 /// # Errors
-/// Damaged or edited results (exit code 3), after each problem was told; a folder that holds neither (exit code 2).
+/// Damaged or edited results (exit code 3), after each problem was told; a folder that holds none of these (exit code 2).
 pub fn run(folder: &Path, events: &Events) -> Result<()> {
     // With all its parents, also if it is the folder that the command runs in.
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
@@ -55,6 +58,7 @@ pub fn run(folder: &Path, events: &Events) -> Result<()> {
     let mut problems = Problems::new(events);
     let looked = match Kind::of(&folder)? {
         Kind::Study => study::verify(&folder, &mut problems)?,
+        Kind::Joined => joined::verify(&folder, &mut problems)?,
         Kind::Audit => audit::verify(&folder, &mut problems)?,
     };
     let seconds = started.elapsed().as_secs_f64();
@@ -90,6 +94,7 @@ pub fn run(folder: &Path, events: &Events) -> Result<()> {
 /// What a folder holds.
 enum Kind {
     Study,
+    Joined,
     Audit,
 }
 
@@ -106,14 +111,16 @@ impl Kind {
             let manifest = json_of(&folder.join(MANIFEST));
             manifest.is_some_and(|manifest| manifest.get("stage").is_some())
         };
-        if has(&OF_STUDY) && !folder.join(MANIFEST).exists() {
+        if has(&[JOINED]) {
+            Ok(Self::Joined)
+        } else if has(&OF_STUDY) && !folder.join(MANIFEST).exists() {
             Ok(Self::Study)
         } else if has(&OF_AUDIT) && !is_artefact() {
             Ok(Self::Audit)
         } else {
             Err(Failure::usage(format!(
                 "{} holds neither the report of a study nor an audit; name the folder of a study's report, such as \
-                 runs/quickstart, or the --out folder of an audit",
+                 runs/quickstart, or the --out folder of a joined report or of an audit",
                 folder.display()
             )))
         }

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use axmem_datasets::files;
 use axmem_datasets::table::{self, Record as Row};
 use axmem_eval::ScoreRow;
-use axmem_trainer::launch::Threads;
 use serde_json::{Value, json};
 
 use super::artefacts::{self, Expected};
@@ -17,17 +16,15 @@ use super::problem::Problems;
 use super::records::{self, Documents};
 use super::{Looked, SUMMARY, bytes_of, json_of, shown};
 use crate::certify;
-use crate::events::{Events, Style};
 use crate::experiment::Time;
 use crate::plan::{Node, Plan, Stage};
-use crate::ranks::Ranks;
 use crate::record::{RECORD, Record};
 use crate::report;
 use crate::run;
-use crate::stages::Context;
 use crate::stages::estimate::{self, Tables};
 use crate::stages::report::inputs;
 use crate::stages::training;
+use crate::stages::{Context, Teller};
 use crate::store::{MANIFEST, Manifest, Store};
 
 /// Files of the artefacts that the tables of `estimate` are computed from.
@@ -494,21 +491,6 @@ impl Study<'_> {
                     problems.tell_change(&path, &Change::recorded(place, hash, &file.sha256));
                 }
             }
-        }
-    }
-}
-
-/// Neither ranks nor events have a part in what is computed again.
-struct Teller {
-    ranks: Ranks,
-    events: Events,
-}
-
-impl Default for Teller {
-    fn default() -> Self {
-        Self {
-            ranks: Ranks::Threads(Threads::default()),
-            events: Events::new(Style::Silent),
         }
     }
 }

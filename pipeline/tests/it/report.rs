@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use axmem::report::{self, Artefact, Inputs};
+use axmem::report::{self, Artefact, Inputs, Joined};
 use axmem_datasets::contamination::Contamination;
 use axmem_datasets::near_duplicates::NearDuplicate;
 use axmem_datasets::table;
@@ -583,6 +583,7 @@ fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
     Inputs {
         name: "quickstart".to_owned(),
         version: "0.1.0".to_owned(),
+        joined: Vec::new(),
         experiment: json!({
             "name": "quickstart",
             "model": {"random": {"hidden": 256}},
@@ -701,6 +702,42 @@ fn report_states_the_findings_with_interval_documents_and_clusters() {
         .map(|anchor| html.find(&format!("<h2 id=\"{anchor}\">")).expect(anchor))
         .collect();
     assert!(places.is_sorted(), "sections out of order");
+}
+
+#[test]
+fn a_joined_report_says_what_it_leaves_out_and_where_settings_differ() {
+    let dir = tempfile::tempdir().unwrap();
+    let study = |name: &str, clip: f64| Joined {
+        name: name.to_owned(),
+        experiment: json!({ "train": { "clip": clip, "mix": 0 } }),
+        ..Joined::default()
+    };
+    let inputs = Inputs {
+        joined: vec![study("one", 1.0), study("other", 0.5)],
+        tokenizer: None,
+        exclusions: None,
+        near_duplicates: None,
+        ..inputs(&QUICKSTART, dir.path())
+    };
+    let out = dir.path().join("joined");
+    report::write(&inputs, &out).unwrap();
+    let page = fs::read_to_string(out.join("report.md")).unwrap();
+    for text in [
+        "since the studies differ in it: the near-copies of the corpus; which texts were kept out of the background; see the report",
+        "since the studies have different tokenizers; see the report",
+        "| `train.clip` | 1.0 | 0.5 |",
+        "2 finished studies were joined afterwards",
+    ] {
+        assert!(page.contains(text), "{text} is missing in {page}");
+    }
+    for text in [
+        "No two articles",
+        "No background document",
+        "No tokenizer was given",
+        "train.mix",
+    ] {
+        assert!(!page.contains(text), "{text} is in {page}");
+    }
 }
 
 #[test]

@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 use crate::support::{axmem, finish, run_smoke};
 
 /// What a verification says: its exit code, its problems as (file, sentence), and the error.
-struct Said {
-    code: i32,
-    problems: Vec<(String, String)>,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) problems: Vec<(String, String)>,
     events: Vec<Value>,
     error: String,
 }
 
 impl Said {
     /// Whether a problem of this file contains these words.
-    fn names(&self, file: &Path, words: &[&str]) -> bool {
+    pub(crate) fn names(&self, file: &Path, words: &[&str]) -> bool {
         self.problems.iter().any(|(name, sentence)| {
             *name == file.display().to_string() && words.iter().all(|word| sentence.contains(word))
         })
     }
 
-    fn list(&self) -> String {
+    pub(crate) fn list(&self) -> String {
         let lines = self.problems.iter();
         let lines: Vec<String> = lines
             .map(|(file, what)| format!("{file}: {what}"))
@@ -38,7 +38,7 @@ impl Said {
     }
 }
 
-fn verify(folder: &Path) -> Said {
+pub(crate) fn verify(folder: &Path) -> Said {
     let output = axmem(&["verify", "--json"])
         .arg(folder)
         .output()
@@ -141,7 +141,7 @@ fn json_of(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
 }
 
-fn change_json(path: &Path, change: impl FnOnce(&mut Value)) {
+pub(crate) fn change_json(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut value = json_of(path);
     change(&mut value);
     let text = serde_json::to_string_pretty(&value).expect("JSON") + "\n";
@@ -149,7 +149,7 @@ fn change_json(path: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 /// Writes size and hash of a file into the manifest of its artefact.
-fn record_hash(folder: &Path, file: &Path) {
+pub(crate) fn record_hash(folder: &Path, file: &Path) {
     let name = file
         .file_name()
         .expect("a name")
@@ -161,13 +161,13 @@ fn record_hash(folder: &Path, file: &Path) {
     });
 }
 
-fn edit<R: Record>(path: &Path, change: impl FnOnce(&mut Vec<R>)) {
+pub(crate) fn edit<R: Record>(path: &Path, change: impl FnOnce(&mut Vec<R>)) {
     let mut rows: Vec<R> = table::read(path).expect("a table");
     change(&mut rows);
     table::write(path, &rows).expect("a write");
 }
 
-fn flip(path: &Path, at: usize) -> Vec<u8> {
+pub(crate) fn flip(path: &Path, at: usize) -> Vec<u8> {
     let whole = fs::read(path).expect("a file");
     let mut bytes = whole.clone();
     bytes[at] ^= 1;

@@ -40,7 +40,7 @@ pub(super) fn on() -> Option<NearDuplicates> {
     Some(NearDuplicates::default())
 }
 
-/// `off`, or a mapping.
+/// `off`, or a mapping; a record has null for `off`.
 pub(super) fn near_or_off<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<NearDuplicates>, D::Error> {
@@ -57,6 +57,10 @@ pub(super) fn near_or_off<'de, D: Deserializer<'de>>(
                 "off" => Ok(None),
                 _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
             }
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
         }
 
         fn visit_bool<E: de::Error>(self, on: bool) -> Result<Self::Value, E> {

@@ -20,6 +20,9 @@ pub(super) fn near_copies(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block
         ));
         return;
     }
+    if inputs.near_duplicates.is_none() {
+        return;
+    }
     let sizes = near_duplicates::sizes(&study.near_duplicates);
     let Some(&(cluster, largest)) = sizes.first() else {
         blocks.push(Block::Paragraph(

@@ -14,13 +14,13 @@ mod threshold;
 use anyhow::Result;
 use axmem_eval::estimate::Axis;
 
-use crate::report::Inputs;
 use crate::report::examples;
 use crate::report::figure::{self, interval_methods};
 use crate::report::findings;
-use crate::report::format::{count, number, parameters, percent, plural, with_interval};
+use crate::report::format::{NONE, count, number, parameters, percent, plural, with_interval};
 use crate::report::page::{Block, Page, Table, Text};
 use crate::report::study::{EXACT, Study};
+use crate::report::{Inputs, Joined};
 
 use documents::{exposures, overlap};
 use goldfish::goldfish;
@@ -115,14 +115,15 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
         Some(study.estimate(model, arm, bucket, &primary.to)?.clusters)
     });
     let clusters: Vec<String> = clusters.map(count).collect();
+    let (decided, afterwards) = decided(study);
     blocks.push(Block::Section("question", "The question"));
     blocks.push(Block::Paragraph(
         format!(
             "Of documents trained on {} times, how many {models} reproduce: their last {} tokens, greedily decoded after {}, \
              token for token?{prevents} The unit of every statistic is the cluster of an article and its near-copies \
-             ({} clusters by bucket, every trial counted in them once). Decided before training: the primary contrast is {} \
+             ({} clusters by bucket, every trial counted in them once). {decided}: the primary contrast is {} \
              of {} from {} to {} at {} presentations, at level {}; its tests over all models, arms{} ({} in all) are one family, adjusted by Holm, all \
-             other tests are adjusted by Benjamini and Hochberg; intervals are for each number alone.",
+             other tests are adjusted by Benjamini and Hochberg; intervals are for each number alone.{afterwards}",
             levels.join(", "),
             primary.suffix,
             match primary.prefix.as_str() {
@@ -151,6 +152,42 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
         )
         .into(),
     ));
+}
+
+/// When the analysis was decided, and what was only when studies were joined.
+fn decided(study: &Study) -> (&'static str, String) {
+    if study.joined.is_empty() {
+        return ("Decided before training", String::new());
+    }
+    let asked = |joined: &&Joined| joined.experiment.pointer("/analysis/threshold").is_some();
+    let asked: Vec<&str> = study
+        .joined
+        .iter()
+        .filter(asked)
+        .map(|joined| joined.name.as_str())
+        .collect();
+    let question = match study.thresholds.first() {
+        Some(row) => format!(
+            "{} gained after {}",
+            percent(row.rate),
+            plural(u64::from(row.exposures), "presentation")
+        ),
+        None => NONE.to_owned(),
+    };
+    let asked = match asked.as_slice() {
+        [] => "a question that none of them asked before its training".to_owned(),
+        names => format!(
+            "asked before training of the models of {} only",
+            names.join(", ")
+        ),
+    };
+    let afterwards = format!(
+        " {} finished studies were joined afterwards: the contrasts between sizes across studies, the threshold over the joined \
+         ladder ({question}, {asked}), and the families that tests are adjusted in, which hold the tests of all of them, were not \
+         fixed before training.",
+        study.joined.len()
+    );
+    ("Decided in each study before its training", afterwards)
 }
 
 fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {

@@ -1,16 +1,16 @@
 //! Sections on where the numbers come from: data, settings, artefacts, definitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{MOST_LISTED, kinship};
-use crate::report::Inputs;
 use crate::report::findings;
 use crate::report::format::{NONE, count, duration, number, plural};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::Study;
+use crate::report::{Inputs, Joined};
 
 pub(super) fn data(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
     blocks.push(Block::Section("data", "Data"));
@@ -64,10 +64,43 @@ pub(super) fn data(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
     }
     kinship::near_copies(inputs, study, blocks);
     kinship::contamination(study, blocks);
-    exclusions(study, blocks);
+    exclusions(inputs, study, blocks);
+    blocks.extend(left_out(inputs));
 }
 
-fn exclusions(study: &Study, blocks: &mut Vec<Block>) {
+/// What a report of several studies says nothing of, because their tables of it are not the same.
+fn left_out(inputs: &Inputs) -> Option<Block> {
+    let tables = [
+        (&inputs.documents, "the documents read"),
+        (
+            &inputs.tokens,
+            "which documents are eligible after tokenising",
+        ),
+        (&inputs.near_duplicates, "the near-copies of the corpus"),
+        (
+            &inputs.contamination,
+            "what the control shares with text trained on",
+        ),
+        (
+            &inputs.exclusions,
+            "which texts were kept out of the background",
+        ),
+    ];
+    let missing = tables.iter().filter(|(table, _)| table.is_none());
+    let missing: Vec<&str> = missing.map(|(_, what)| *what).collect();
+    (!inputs.joined.is_empty() && !missing.is_empty()).then(|| {
+        let text = format!(
+            "Not part of this joined report, since the studies differ in it: {}; see the report of each study.",
+            missing.join("; ")
+        );
+        Block::Paragraph(text.into())
+    })
+}
+
+fn exclusions(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
+    if inputs.exclusions.is_none() {
+        return;
+    }
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
     for row in &study.exclusions {
         *reasons.entry(&row.reason).or_default() += 1;
@@ -145,8 +178,10 @@ fn kind_of_reason(reason: &str) -> String {
 
 pub(super) fn settings(inputs: &Inputs, blocks: &mut Vec<Block>) -> Result<()> {
     blocks.push(Block::Section("settings", "Settings"));
-    let text = serde_json::to_string_pretty(&inputs.experiment)
-        .context("cannot print the resolved experiment as JSON")?;
+    if !inputs.joined.is_empty() {
+        return of_each(&inputs.joined, blocks);
+    }
+    let text = pretty(&inputs.experiment)?;
     blocks.push(Block::Paragraph(
         "All settings as they were when this report was made, defaults filled in. Those that change \
          no number (the layout of ranks, recomputation, checkpoints) may have been others when an \
@@ -158,6 +193,85 @@ pub(super) fn settings(inputs: &Inputs, blocks: &mut Vec<Block>) -> Result<()> {
         vec![Block::Code(text)],
     ));
     Ok(())
+}
+
+fn pretty(experiment: &Value) -> Result<String> {
+    serde_json::to_string_pretty(experiment).context("cannot print the resolved experiment as JSON")
+}
+
+/// The settings of joined studies: where they differ, and each by itself.
+fn of_each(joined: &[Joined], blocks: &mut Vec<Block>) -> Result<()> {
+    blocks.push(Block::Paragraph(
+        "The studies have the same settings, defaults filled in, but for those of the table. Settings that may change a \
+         comparison of models for another reason than their size (texts and buckets, the warm-up, the placement of the \
+         presentations, the optimizer, the losses) are never among them: such studies are not joined. Rates, batches and layouts of ranks may be."
+            .into(),
+    ));
+    blocks.push(Block::Table(differing(joined)));
+    for study in joined {
+        blocks.push(Block::Details(
+            format!("Settings of {} when its report was made", study.name),
+            vec![Block::Code(pretty(&study.experiment)?)],
+        ));
+    }
+    Ok(())
+}
+
+/// The settings that are not the same in all studies.
+fn differing(joined: &[Joined]) -> Table {
+    let settings = joined.iter().map(|study| {
+        let mut found = BTreeMap::new();
+        leaves("", &study.experiment, &mut found);
+        found
+    });
+    let settings: Vec<BTreeMap<String, String>> = settings.collect();
+    let mut header = vec!["Setting"];
+    header.extend(joined.iter().map(|study| study.name.as_str()));
+    let mut table = Table::new(
+        "Settings in which the studies differ.",
+        header.len(),
+        &header,
+    );
+    let places: BTreeSet<&String> = settings.iter().flat_map(BTreeMap::keys).collect();
+    for place in places {
+        let values: Vec<Option<&String>> = settings.iter().map(|of| of.get(place)).collect();
+        if values.iter().any(|value| *value != values[0]) {
+            let mut line = vec![Text::new().code(place.as_str())];
+            line.extend(values.iter().map(|value| match value {
+                Some(value) => Text::new().source(value.as_str()),
+                None => NONE.into(),
+            }));
+            table.rows.push(line);
+        }
+    }
+    table
+}
+
+/// Every setting below a place, by its path.
+fn leaves(place: &str, value: &Value, found: &mut BTreeMap<String, String>) {
+    let inside = |name: &str| match place {
+        "" => name.to_owned(),
+        place => format!("{place}.{name}"),
+    };
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                leaves(&inside(name), value, found);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for (index, value) in items.iter().enumerate() {
+                leaves(&inside(&index.to_string()), value, found);
+            }
+        }
+        Value::Null => {}
+        Value::String(text) => {
+            found.insert(place.to_owned(), text.clone());
+        }
+        other => {
+            found.insert(place.to_owned(), other.to_string());
+        }
+    }
 }
 
 pub(super) fn provenance(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
@@ -177,6 +291,9 @@ pub(super) fn provenance(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>
         )
         .into(),
     ));
+    if !inputs.joined.is_empty() {
+        blocks.push(Block::Table(joined_studies(&inputs.joined)));
+    }
     let mut table = Table::new("Artefacts in the store.", 2, &["Stage", "Key"]);
     for artefact in &inputs.artefacts {
         table.rows.push(vec![
@@ -185,6 +302,22 @@ pub(super) fn provenance(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>
         ]);
     }
     blocks.push(Block::Table(table));
+}
+
+fn joined_studies(joined: &[Joined]) -> Table {
+    let mut table = Table::new(
+        "Studies that are joined, each with the program that made its own report and the hash of record.json beside that.",
+        3,
+        &["Study", "axmem", "SHA-256"],
+    );
+    for study in joined {
+        table.rows.push(vec![
+            study.name.as_str().into(),
+            study.version.as_str().into(),
+            Text::new().code(study.record.as_str()),
+        ]);
+    }
+    table
 }
 
 pub(super) fn definitions(study: &Study, blocks: &mut Vec<Block>) {

@@ -66,6 +66,13 @@ pub(super) fn ranks(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) -> 
         table.row(cells);
     }
     blocks.push(Block::Table(table));
+    if !inputs.joined.is_empty() {
+        blocks.push(Block::Paragraph(
+            "Schedules and certificates are not part of this joined report; see the report of each study."
+                .into(),
+        ));
+        return Ok(());
+    }
     if let Some(grid) = inputs.experiment.get("grid") {
         let setting = |key: &str| grid.get(key).map_or_else(String::new, Value::to_string);
         blocks.push(Block::Paragraph(

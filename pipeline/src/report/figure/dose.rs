@@ -23,6 +23,10 @@ pub(super) fn draw(study: &Study) -> Result<String> {
                 .iter()
                 .map(move |arm| (model.as_str(), arm.as_str()))
         })
+        .filter(|(model, arm)| {
+            let mut curves = study.curves.iter();
+            curves.any(|row| (&*row.model, &*row.arm) == (*model, *arm))
+        })
         .collect();
     let names: Vec<String> = study
         .levels
