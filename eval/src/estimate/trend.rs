@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::contrast::{Cell, clusters};
 use super::{Analysis, Contrast, ContrastKind, Measure, Pair};
 use crate::Result;
-use crate::stats::{Dose, Dosed, cochran_armitage, slope};
+use crate::stats::{Dose, Dosed, cochran_armitage, slope, smallest_detectable};
 
 /// The slope of the change on ln(1 + e) over all buckets; nothing where there are fewer than three, since two have a difference.
 pub(super) fn over_exposures(
@@ -42,6 +42,9 @@ pub(super) fn over_exposures(
         high: slope.interval.map_or(slope.estimate, |ends| ends.high),
         p: Some(slope.p),
         method: format!("{interval}+permutation"),
+        detectable: slope
+            .interval
+            .map(|ends| smallest_detectable(slope.estimate, ends, analysis.level, analysis.power)),
         z: (cell.measure == Measure::Exact).then(|| cochran_armitage(&doses).z),
         clusters: units.len() as u64,
         ..cell.contrast(ContrastKind::Trend, analysis)

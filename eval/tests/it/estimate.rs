@@ -199,6 +199,39 @@ fn the_largest_bucket_against_control_is_primary_and_the_rest_is_secondary() {
     assert!(control.estimate == 0.0 && control.low < 0.0 && control.high > 0.0);
 }
 
+/// Slope by SciPy's `linregress` (1.17.1) of gains on ln(1 + e) over the documents, z from its definition by `NumPy`.
+#[test]
+fn a_trend_is_the_slope_on_the_logarithm_of_exposures() {
+    let mut rows = bucket(0, &[(false, false, 24)]);
+    rows.extend(bucket(8, &[(false, true, 6), (false, false, 18)]));
+    let two = contrasts(&rows, &[], &analysis()).unwrap();
+    assert!(two.iter().all(|row| row.kind != ContrastKind::Trend));
+    rows.extend(bucket(96, &[(false, true, 24)]));
+    let found = contrasts(&rows, &[], &analysis()).unwrap();
+    let trend = find(&found, ContrastKind::Trend, "all");
+    assert!(
+        (trend.estimate - 0.219_914_798_438_697_88).abs() < 1e-12,
+        "{trend:?}"
+    );
+    assert!(
+        (trend.z.unwrap() - 7.070_796_206_048_213).abs() < 1e-12,
+        "{trend:?}"
+    );
+    assert!(trend.low > 0.15 && trend.low < trend.estimate && trend.estimate < trend.high);
+    assert_eq!((trend.p, trend.clusters), (Some(0.001), 72));
+    // Without an effect of the dose no permutation is rare.
+    let mut flat = Vec::new();
+    for exposures in [0, 8, 96] {
+        flat.extend(bucket(exposures, &[(false, true, 6), (false, false, 18)]));
+    }
+    let found = contrasts(&flat, &[], &analysis()).unwrap();
+    let trend = find(&found, ContrastKind::Trend, "all");
+    assert!(
+        trend.estimate.abs() < 1e-12 && trend.p == Some(1.0),
+        "{trend:?}"
+    );
+}
+
 #[test]
 fn arms_are_compared_document_by_document() {
     let mut rows = bucket(8, &[(false, true, 6), (false, false, 6)]);
