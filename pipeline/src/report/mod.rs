@@ -92,10 +92,29 @@ pub struct Inputs {
     pub near_duplicates: Option<PathBuf>,
     /// Table `contamination` of the control.
     pub contamination: Option<PathBuf>,
+    /// The second control, of pages created after a snapshot.
+    pub created_after: Option<CreatedAfter>,
     /// Where the analysis settings differ from those sealed before training, one sentence each.
     pub deviations: Vec<String>,
     /// Wall-clock seconds of all stages together, as recorded when they were made.
     pub seconds: f64,
+}
+
+/// The tables of the second control.
+#[derive(Clone, Debug, Default)]
+pub struct CreatedAfter {
+    /// Table `created_after_estimates`.
+    pub estimates: PathBuf,
+    /// Table `created_after`, with the columns of `tokens`.
+    pub documents: PathBuf,
+    /// Table `exclusions` of its draw.
+    pub exclusions: PathBuf,
+    /// Table `snapshot_runs`.
+    pub snapshot_runs: PathBuf,
+    /// Its table `contamination`.
+    pub contamination: PathBuf,
+    /// `counts.json` of its draw; a JSON file.
+    pub counts: PathBuf,
 }
 
 /// One file of a report.
