@@ -76,6 +76,7 @@ impl Stage {
     }
 
     /// The stage that people name to have its work done: that of the second control is done with that of the buckets.
+    #[must_use]
     pub fn named(self) -> Self {
         match self {
             Self::CreatedAfter => Self::Buckets,

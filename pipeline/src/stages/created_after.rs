@@ -21,7 +21,7 @@ use serde_json::json;
 use super::corpus::{fetch, still_unchanged};
 use super::{Context, tokens};
 use crate::exit::Failure;
-use crate::experiment::Experiment;
+use crate::experiment::{CreatedAfter, Experiment};
 use crate::plan::Stage;
 
 /// File of each table, in the artefact of this stage.
@@ -40,7 +40,7 @@ pub(crate) fn check(experiment: &Experiment) -> Result<()> {
     let texts = experiment
         .created_after
         .iter()
-        .flat_map(|asked| asked.texts());
+        .flat_map(CreatedAfter::texts);
     for (field, text) in texts {
         if let Some(path) = text.local().filter(|path| !path.exists()) {
             return Err(Failure::data(format!(

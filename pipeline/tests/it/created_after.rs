@@ -224,8 +224,8 @@ fn with_group(dumps: &Dumps) -> Option<PathBuf> {
 /// All other tables of `estimate` have the bytes that they have without the group.
 fn unchanged(dumps: &Dumps, before: &BTreeSet<PathBuf>) {
     let after = with_group(dumps).expect("an artefact");
-    let without = dumps.artefacts("estimate").into_iter();
-    let without = without.filter(|folder| before.contains(folder)).next_back();
+    let mut without = dumps.artefacts("estimate").into_iter();
+    let without = without.find(|folder| before.contains(folder));
     let without = without.expect("an artefact");
     assert!(!without.join("created_after_scores.parquet").exists());
     for name in [

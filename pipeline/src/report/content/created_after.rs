@@ -62,7 +62,7 @@ fn drawn(inputs: &Inputs, group: &CreatedAfter) -> Text {
             ("sha256", "SHA-256 "),
         ] {
             if let Some(value) = text(key) {
-                name += &format!(", {label}{value}");
+                name.push_str(&[", ", label, value].concat());
             }
         }
         name
