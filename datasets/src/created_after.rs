@@ -201,9 +201,12 @@ struct Older {
     largest: u64,
     pages: u64,
     titles: Titles,
-    /// The smallest number of a page of each title.
-    numbers: HashMap<TitleKey, u64>,
+    /// The first page of each title, articles before redirects, which may have the same but for its case.
+    first: HashMap<TitleKey, Titled>,
 }
+
+/// Whether a page is a redirect, and its number.
+type Titled = (bool, u64);
 
 impl Older {
     fn read(snapshot: &Pages<'_>) -> Result<Self> {
@@ -213,9 +216,9 @@ impl Older {
             older.largest = older.largest.max(number);
             older.pages += 1;
             match &page {
-                Page::Article(document) => older.know(&document.title, number),
+                Page::Article(document) => older.know(&document.title, (false, number)),
                 Page::Redirect { title, target, .. } => {
-                    older.know(title, number);
+                    older.know(title, (true, number));
                     older.titles.redirect(title, target);
                 }
                 Page::Other(_) => {}
@@ -225,10 +228,10 @@ impl Older {
         Ok(older)
     }
 
-    fn know(&mut self, title: &str, number: u64) {
+    fn know(&mut self, title: &str, page: Titled) {
         if let Some(key) = TitleKey::of(title) {
-            let known = self.numbers.entry(key).or_insert(number);
-            *known = number.min(*known);
+            let first = self.first.entry(key).or_insert(page);
+            *first = page.min(*first);
         }
     }
 }
@@ -296,9 +299,9 @@ impl Later {
                 Page::Article(document) if is_above => waiting.push((number, document)),
                 Page::Article(document) => {
                     let key = TitleKey::of(&document.title);
-                    let known = key.and_then(|key| older.numbers.get(&key));
+                    let known = key.and_then(|key| older.first.get(&key));
                     later.older_articles += 1;
-                    later.same_articles += u64::from(known == Some(&number));
+                    later.same_articles += u64::from(known == Some(&(false, number)));
                 }
                 Page::Redirect { title, target, .. } => {
                     older.titles.redirect(&title, &target);
@@ -360,17 +363,17 @@ fn order(candidates: &[Candidate], seed: u64) -> Vec<usize> {
 /// The titles of the snapshot and of the study, by their classes.
 struct Known {
     titles: Titles,
-    snapshot: HashMap<TitleKey, u64>,
+    snapshot: HashMap<TitleKey, Titled>,
     study: HashMap<TitleKey, String>,
 }
 
 impl Known {
     fn new(older: Older, study: &Study<'_>) -> Self {
         let titles = older.titles;
-        let mut snapshot = HashMap::with_capacity(older.numbers.len());
-        for (key, number) in older.numbers {
-            let known = snapshot.entry(titles.class(key)).or_insert(number);
-            *known = number.min(*known);
+        let mut snapshot = HashMap::with_capacity(older.first.len());
+        for (key, page) in older.first {
+            let first = snapshot.entry(titles.class(key)).or_insert(page);
+            *first = page.min(*first);
         }
         let mut of_study = HashMap::new();
         for (title, document) in study.titles() {
@@ -388,7 +391,10 @@ impl Known {
     /// The page of the snapshot, or else the document of the study, that has this title.
     fn find(&self, title: &str) -> Option<String> {
         let class = self.titles.resolve(title)?;
-        let number = self.snapshot.get(&class).map(u64::to_string);
+        let number = self
+            .snapshot
+            .get(&class)
+            .map(|(_, number)| number.to_string());
         number.or_else(|| self.study.get(&class).cloned())
     }
 }

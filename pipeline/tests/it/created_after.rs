@@ -258,6 +258,7 @@ fn reported(dumps: &Dumps) {
         "16 of the 16 articles and redirects above that id were looked at",
         "4 of them excluded (redirect: 1; run of 50 ids: 1; title: 1; too short: 1)",
         "48 have the id and title of one in the snapshot",
+        "with an article of the snapshot is shorter than 8;",
         "Clopper-Pearson",
     ] {
         assert!(section.contains(words), "{words}: {section}");

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use axmem_datasets::created_after::SHORTEST_RUN;
+
 use super::rates::rate_table;
 use super::{arm_name, arm_order, time_name, time_order, trial_name};
 use crate::report::Inputs;
@@ -130,17 +132,20 @@ fn shared(study: &Study, group: &CreatedAfter) -> Text {
     let trained = group.contamination.iter();
     let snapshot = snapshot.max_by_key(|row| row.run);
     let trained = trained.max_by_key(|row| row.run);
-    let run = |run: Option<u32>| count(run.unwrap_or(0).into());
+    // Shorter runs with the snapshot are not looked for.
+    let of_snapshot = match snapshot.map_or(0, |row| row.run) {
+        0 => format!("shorter than {SHORTEST_RUN}"),
+        run => count(run.into()),
+    };
     let mut line = Text::from(format!(
-        "The longest run of ids that one of them shares with an article of the snapshot is {}",
-        run(snapshot.map(|row| row.run))
+        "The longest run of ids that one of them shares with an article of the snapshot is {of_snapshot}"
     ));
     if let Some(row) = snapshot {
         line = with(line, &row.document, row.other.as_ref());
     }
     line = line.plain(format!(
         "; with text that was trained on, {}",
-        run(trained.map(|row| row.run))
+        count(trained.map_or(0, |row| row.run).into())
     ));
     if let Some(row) = trained {
         line = with(line, &row.document, row.other.as_ref());
