@@ -137,23 +137,6 @@ fn curves(
     )?))
 }
 
-/// The rates of the second control. Its documents were never presented, and are a bucket of their own, not the control.
-fn created_after(
-    context: &Context<'_>,
-    models: &[ModelInfo],
-    analysis: &Analysis,
-) -> Result<Option<CreatedAfter>> {
-    if context.experiment.created_after.is_none() {
-        return Ok(None);
-    }
-    let scores = scores(context, Stage::CreatedAfterScore)?;
-    let mut estimates = estimate::estimates(&scores, models, Some(&[]), analysis)?;
-    for row in &mut estimates {
-        ORIGIN.clone_into(&mut row.bucket);
-    }
-    Ok(Some(CreatedAfter { scores, estimates }))
-}
-
 /// The answers of a ladder.
 fn thresholds(
     context: &Context<'_>,
@@ -248,6 +231,23 @@ fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
         )?);
     }
     Ok(ledger)
+}
+
+/// The rates of the second control. Its documents were never presented, and are a bucket of their own, not the control.
+fn created_after(
+    context: &Context<'_>,
+    models: &[ModelInfo],
+    analysis: &Analysis,
+) -> Result<Option<CreatedAfter>> {
+    if context.experiment.created_after.is_none() {
+        return Ok(None);
+    }
+    let scores = scores(context, Stage::CreatedAfterScore)?;
+    let mut estimates = estimate::estimates(&scores, models, Some(&[]), analysis)?;
+    for row in &mut estimates {
+        ORIGIN.clone_into(&mut row.bucket);
+    }
+    Ok(Some(CreatedAfter { scores, estimates }))
 }
 
 /// What the Goldfish arms keep of the ids that are scored.
