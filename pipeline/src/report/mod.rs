@@ -100,23 +100,6 @@ pub struct Inputs {
     pub seconds: f64,
 }
 
-/// The tables of the second control.
-#[derive(Clone, Debug, Default)]
-pub struct CreatedAfter {
-    /// Table `created_after_estimates`.
-    pub estimates: PathBuf,
-    /// Table `created_after`, with the columns of `tokens`.
-    pub documents: PathBuf,
-    /// Table `exclusions` of its draw.
-    pub exclusions: PathBuf,
-    /// Table `snapshot_runs`.
-    pub snapshot_runs: PathBuf,
-    /// Its table `contamination`.
-    pub contamination: PathBuf,
-    /// `counts.json` of its draw; a JSON file.
-    pub counts: PathBuf,
-}
-
 /// One file of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -133,6 +116,23 @@ impl File {
             bytes: text.into_bytes(),
         }
     }
+}
+
+/// The tables of the second control.
+#[derive(Clone, Debug, Default)]
+pub struct CreatedAfter {
+    /// Table `created_after_estimates`.
+    pub estimates: PathBuf,
+    /// Table `created_after`, with the columns of `tokens`.
+    pub documents: PathBuf,
+    /// Table `exclusions` of its draw.
+    pub exclusions: PathBuf,
+    /// Table `snapshot_runs`.
+    pub snapshot_runs: PathBuf,
+    /// Its table `contamination`.
+    pub contamination: PathBuf,
+    /// `counts.json` of its draw; a JSON file.
+    pub counts: PathBuf,
 }
 
 /// Writes `report.html`, `report.md`, `summary.json` and the figures as SVG and PNG into `out_dir`, which is created if

@@ -23,8 +23,8 @@ use crate::ranks::Ranks;
 use crate::record::{RECORD, Record};
 use crate::report;
 use crate::run;
+use crate::stages;
 use crate::stages::Context;
-use crate::stages::created_after;
 use crate::stages::estimate::{self, Tables};
 use crate::stages::report::inputs;
 use crate::store::{MANIFEST, Manifest, Store};
@@ -38,7 +38,7 @@ const OF_TABLES: [&str; 8] = [
     "config.json",
     "tokens.parquet",
     "tokenizer.json",
-    created_after::DOCUMENTS,
+    stages::created_after::DOCUMENTS,
 ];
 /// Files of the artefacts that the report needs besides.
 const OF_REPORT: [&str; 8] = [
@@ -48,8 +48,8 @@ const OF_REPORT: [&str; 8] = [
     "steps.parquet",
     "timings.parquet",
     "validation.parquet",
-    created_after::SNAPSHOT_RUNS,
-    created_after::COUNTS,
+    stages::created_after::SNAPSHOT_RUNS,
+    stages::created_after::COUNTS,
 ];
 
 /// Verifies the study whose report is in `folder`.
@@ -407,7 +407,7 @@ impl Study<'_> {
         self.scores(Stage::Score, &documents, problems)?;
         if self.record.experiment.created_after.is_some() {
             let trials = self.record.experiment.buckets.trials;
-            let path = of(Stage::CreatedAfter, created_after::DOCUMENTS)?;
+            let path = of(Stage::CreatedAfter, stages::created_after::DOCUMENTS)?;
             let documents = Documents::created_after(&path, trials)?;
             self.scores(Stage::CreatedAfterScore, &documents, problems)?;
         }
