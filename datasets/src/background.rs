@@ -16,7 +16,7 @@ use std::str::FromStr;
 use rayon::prelude::*;
 
 pub use pack::{MIN_PIECE, PackedRow};
-pub use titles::{Titles, normalised_title};
+pub use titles::{TitleKey, Titles, normalised_title};
 
 use crate::eligibility::{TokenDocument, without_bos};
 use crate::error::{Error, Result};
@@ -70,6 +70,21 @@ pub enum Reason {
     Run,
     /// A document that it is a near-copy of is.
     NearCopy,
+    /// It only points to another page.
+    Redirect,
+    /// It has fewer ids than a document of the study needs.
+    Short,
+}
+
+impl Reason {
+    const ALL: [Self; 6] = [
+        Self::Cluster,
+        Self::Title,
+        Self::Run,
+        Self::NearCopy,
+        Self::Redirect,
+        Self::Short,
+    ];
 }
 
 impl fmt::Display for Reason {
@@ -79,6 +94,8 @@ impl fmt::Display for Reason {
             Self::Title => f.write_str("title"),
             Self::Run => write!(f, "run of {RUN} ids"),
             Self::NearCopy => f.write_str("near-copy"),
+            Self::Redirect => f.write_str("redirect"),
+            Self::Short => f.write_str("too short"),
         }
     }
 }
@@ -87,7 +104,7 @@ impl FromStr for Reason {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        [Self::Cluster, Self::Title, Self::Run, Self::NearCopy]
+        Self::ALL
             .into_iter()
             .find(|reason| reason.to_string() == text)
             .ok_or_else(|| Error::data(format!("unknown reason of exclusion {text:?}")))
@@ -103,7 +120,7 @@ pub struct Exclusion {
     pub title: String,
     /// Why.
     pub reason: Reason,
-    /// The bucket or held-out document that it collides with.
+    /// The document that it collides with, the title that a redirect points to, or nothing.
     pub other: String,
     /// For a shared run: where it starts in the ids of the candidate's text, the beginning of
     /// sequence not counted.
@@ -283,7 +300,7 @@ impl<'a> Draw<'a> {
 struct Barrier {
     titles: Titles,
     clusters: HashMap<String, String>,
-    titled: HashMap<String, String>,
+    titled: HashMap<TitleKey, String>,
     documents: Vec<String>,
     runs: Runs,
     near: Option<Nearby>,

@@ -59,7 +59,7 @@ pub fn measure(
     let pieces: Vec<(&str, &[u32])> = background
         .iter()
         .filter(|row| !row.held_out)
-        .flat_map(|row| pieces(row, bos))
+        .flat_map(|row| row.pieces(bos))
         .collect();
     let mut trials: BTreeMap<u32, (Vec<&Assignment>, Vec<Trained<'_>>)> = BTreeMap::new();
     for row in assignments {
@@ -100,17 +100,4 @@ pub fn measure(
         }
     }
     found
-}
-
-/// The segments of a row with their documents, without beginning of sequence.
-fn pieces(row: &PackedRow, bos: Option<u32>) -> impl Iterator<Item = (&str, &[u32])> {
-    let mut rest = row.ids.as_slice();
-    row.segments
-        .iter()
-        .zip(&row.documents)
-        .map(move |(&length, document)| {
-            let (piece, behind) = rest.split_at(length as usize);
-            rest = behind;
-            (document.as_str(), without_bos(piece, bos))
-        })
 }

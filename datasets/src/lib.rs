@@ -7,7 +7,7 @@
 //!                                            near_duplicates --^      \--> background --^
 //! ```
 //!
-//! [`contamination`] is what the control shares with what is trained on, [`exposure`] is the ledger of what the schedule presented, [`table`] writes each step's rows,
+//! [`contamination`] is what the control shares with what is trained on, [`created_after`] draws a second control from a later dump, [`exposure`] is the ledger of what the schedule presented, [`table`] writes each step's rows,
 //! [`random`] gives the keyed draws, and [`files`] is the one place for file access.
 //!
 //! This crate owns sources, Wikipedia readers, filters, clusters, the tokenizer, buckets and the
@@ -17,6 +17,7 @@ pub mod background;
 pub mod bucket;
 pub mod cluster;
 pub mod contamination;
+pub mod created_after;
 pub mod document;
 pub mod eligibility;
 pub mod error;

@@ -334,6 +334,24 @@ impl Nearby {
         self.shingles.seal();
     }
 
+    /// The added texts of whose shingles at least the share `overlap` is in `text`, in their order. Shingles that are common
+    /// count as all others, since one text does not tell which are: no near-copy is missed, and a page that is mostly template is taken
+    /// for one.
+    pub(crate) fn held_in(&self, text: &[u32]) -> Vec<usize> {
+        let mut held: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for (_, places) in self.shingles.shared(text) {
+            for (added, place) in places {
+                held.entry(added).or_default().insert(place);
+            }
+        }
+        held.retain(|&added, places| {
+            let length = self.shingles.texts()[added].len();
+            let all = (length + 1).saturating_sub(self.settings.shingle);
+            places.len() as f64 >= self.settings.overlap * all as f64
+        });
+        held.into_keys().collect()
+    }
+
     /// The first added text of which `text` is a near-copy, or that is one of a part of `text`.
     pub(crate) fn first_copy(&self, text: &[u32]) -> Option<usize> {
         // By added text: its places with a shared shingle, and those of `text`, each with whether

@@ -9,7 +9,7 @@ const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The run that [`longest`] looks for first: nearly every text shares one with much other text,
 /// and few places of that share it too.
-const SEED: usize = 8;
+pub(crate) const SEED: usize = 8;
 
 /// All runs of one length of the texts added so far.
 pub(crate) struct Runs {
@@ -115,28 +115,7 @@ pub(crate) fn longest(texts: &[&[u32]], others: &[&[u32]]) -> Vec<Option<Shared>
             index.add(texts[text].to_vec());
         }
         index.seal();
-        let found = others
-            .par_iter()
-            .enumerate()
-            .fold(
-                || vec![None; open.len()],
-                |mut found, (other, ids)| {
-                    grow(&index, ids, other, &mut found);
-                    found
-                },
-            )
-            .reduce(
-                || vec![None; open.len()],
-                |left, right| {
-                    let pairs = left.into_iter().zip(right);
-                    pairs
-                        .map(|(left, right)| {
-                            right.map_or(left, |right| Some(right.or_better(left)))
-                        })
-                        .collect()
-                },
-            );
-        for (&text, found) in open.iter().zip(found) {
+        for (&text, found) in open.iter().zip(longest_from(&index, others)) {
             best[text] = found;
         }
         open.retain(|&text| best[text].is_none());
@@ -145,6 +124,23 @@ pub(crate) fn longest(texts: &[&[u32]], others: &[&[u32]]) -> Vec<Option<Shared>
         }
     }
     best
+}
+
+/// As [`longest`], for the texts of an index, of runs that are no shorter than its own.
+pub(crate) fn longest_from(index: &Runs, others: &[&[u32]]) -> Vec<Option<Shared>> {
+    let none = || vec![None; index.texts().len()];
+    let look = |mut found: Vec<Option<Shared>>, (other, ids): (usize, &&[u32])| {
+        grow(index, ids, other, &mut found);
+        found
+    };
+    let join = |left: Vec<Option<Shared>>, right: Vec<Option<Shared>>| {
+        let pairs = left.into_iter().zip(right);
+        pairs
+            .map(|(left, right)| right.map_or(left, |right| Some(right.or_better(left))))
+            .collect()
+    };
+    let others = others.par_iter().enumerate();
+    others.fold(none, look).reduce(none, join)
 }
 
 /// Notes the longest run of each text of the index with one other text.

@@ -14,6 +14,7 @@
 //! | `exclusions` | document, title, reason, other: text; start: u32 or null; ids: list u32 |
 //! | `near_duplicates` | cluster, first, second: text; share: f64; run, start: u32; text: text |
 //! | `contamination` | trial: u32; document, cluster: text; run: u32; start: u32 or null; other: text or null; epochs: u32 or null |
+//! | `snapshot_runs` | document: text; run: u32; start: u32 or null; other: text or null |
 //! | `schedule` | trial, step, row: u32; document: text or null; background: u32 or null; presentation: u32 |
 //! | `exposures` | arm: text; trial, step: u32; rate: f64; document: text; presentation, kept_tokens: u32; kept_suffix, suffix: list u32 |
 
@@ -37,6 +38,7 @@ pub use compare::{Difference, close, differences};
 use crate::background::{Exclusion, PackedRow, Reason};
 use crate::bucket::Assignment;
 use crate::contamination::Contamination;
+use crate::created_after::SnapshotRun;
 use crate::document::{Document, Flag};
 use crate::eligibility::TokenDocument;
 use crate::error::{Error, Result};
@@ -227,6 +229,9 @@ record!(NearDuplicate as "near_duplicates" {
 record!(Contamination as "contamination" {
     trial: u32, document: String, cluster: String, run: u32, start: Option<u32>,
     other: Option<String>, epochs: Option<u32>,
+});
+record!(SnapshotRun as "snapshot_runs" {
+    document: String, run: u32, start: Option<u32>, other: Option<String>,
 });
 record!(Slot as "schedule" {
     trial: u32, step: u32, row: u32, document: Option<String>, background: Option<u32>,

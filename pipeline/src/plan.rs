@@ -20,12 +20,16 @@ pub enum Stage {
     Tokens,
     /// Token ids to buckets, background and held-out text.
     Buckets,
+    /// A later dump to a second control.
+    CreatedAfter,
     /// Initial weights.
     Weights,
     /// The layout of the ranks.
     Grid,
     /// Weights and probes to scores.
     Score,
+    /// Weights and the second control to scores.
+    CreatedAfterScore,
     /// Steps on background text.
     Warmup,
     /// Steps on the treated documents.
@@ -38,13 +42,15 @@ pub enum Stage {
 
 impl Stage {
     /// All stages.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Corpus,
         Self::Tokens,
         Self::Buckets,
+        Self::CreatedAfter,
         Self::Weights,
         Self::Grid,
         Self::Score,
+        Self::CreatedAfterScore,
         Self::Warmup,
         Self::Train,
         Self::Estimate,
@@ -57,9 +63,11 @@ impl Stage {
             Self::Corpus => "corpus",
             Self::Tokens => "tokens",
             Self::Buckets => "buckets",
+            Self::CreatedAfter => "created_after",
             Self::Weights => "weights",
             Self::Grid => "grid",
             Self::Score => "score",
+            Self::CreatedAfterScore => "created_after_score",
             Self::Warmup => "warmup",
             Self::Train => "train",
             Self::Estimate => "estimate",
@@ -67,11 +75,21 @@ impl Stage {
         }
     }
 
+    /// The stage that people name to have its work done: that of the second control is done with that of the buckets.
+    #[must_use]
+    pub fn named(self) -> Self {
+        match self {
+            Self::CreatedAfter => Self::Buckets,
+            Self::CreatedAfterScore => Self::Score,
+            other => other,
+        }
+    }
+
     /// Whether its work is that of all ranks of the grid.
     pub fn on_ranks(self) -> bool {
         matches!(
             self,
-            Self::Weights | Self::Score | Self::Warmup | Self::Train
+            Self::Weights | Self::Score | Self::CreatedAfterScore | Self::Warmup | Self::Train
         )
     }
 
@@ -200,6 +218,14 @@ struct Builder<'a> {
     nodes: Vec<Node>,
 }
 
+/// The stages of the documents that models are scored on.
+#[derive(Clone, Copy)]
+struct Probed {
+    tokens: usize,
+    buckets: usize,
+    created_after: Option<usize>,
+}
+
 /// Weights at one time, for one trial or all of them, one arm or all of them.
 #[derive(Clone)]
 struct Held {
@@ -245,22 +271,21 @@ impl Builder<'_> {
         let corpus = self.corpus();
         let tokens = self.tokens(corpus);
         let buckets = self.buckets(corpus, tokens);
+        let probed = Probed {
+            tokens,
+            buckets,
+            created_after: self.created_after(corpus, tokens, buckets),
+        };
         let mut scores = Vec::new();
         let mut trained = Vec::new();
         for model in 0..self.experiment.models.len() {
             let initial = self.weights(model, tokens);
             let grid = self.grid(model, &initial);
-            for held in &initial {
-                scores.push(self.score(model, held, Time::Initial, [tokens, buckets, grid]));
-            }
+            scores.extend(self.scores(model, &initial, Time::Initial, probed, grid));
             let warm = self.warmup(model, &initial, grid, buckets);
-            for held in &warm {
-                scores.push(self.score(model, held, Time::Warm, [tokens, buckets, grid]));
-            }
+            scores.extend(self.scores(model, &warm, Time::Warm, probed, grid));
             let after = self.train(model, &warm, grid, tokens, buckets);
-            for held in &after {
-                scores.push(self.score(model, held, Time::After, [tokens, buckets, grid]));
-            }
+            scores.extend(self.scores(model, &after, Time::After, probed, grid));
             trained.extend(after.iter().map(|held| held.node));
         }
         self.results(corpus, tokens, buckets, &trained, &scores);
@@ -329,6 +354,22 @@ impl Builder<'_> {
         )
     }
 
+    /// The second control of a study that has one.
+    fn created_after(&mut self, corpus: usize, tokens: usize, buckets: usize) -> Option<usize> {
+        let experiment = self.experiment;
+        let asked = experiment.created_after.as_ref()?;
+        let settings = json!({
+            "created_after": asked, "seed": experiment.seed, "documents": experiment.documents,
+        });
+        let does = format!(
+            "{} pages of {} above the ids of {}",
+            asked.size, asked.corpus.source, asked.snapshot.source
+        );
+        let inputs = vec![corpus, tokens, buckets];
+        let subject = Subject::default();
+        Some(self.push(Stage::CreatedAfter, subject, settings, inputs, does))
+    }
+
     /// Random weights differ by trial; published ones are shared by all.
     fn weights(&mut self, model: usize, tokens: usize) -> Vec<Held> {
         let (name, weights) = {
@@ -382,12 +423,46 @@ impl Builder<'_> {
         self.push(Stage::Grid, subject, settings, inputs, does)
     }
 
+    /// The scores of weights at one time, of all documents.
+    fn scores(
+        &mut self,
+        model: usize,
+        all: &[Held],
+        time: Time,
+        probed: Probed,
+        grid: usize,
+    ) -> Vec<usize> {
+        let experiment = self.experiment;
+        let mut scores = Vec::new();
+        for held in all {
+            let documents = experiment.buckets.size * experiment.buckets.epochs.len();
+            let does = format!(
+                "{documents} clusters, last {:?} ids",
+                experiment.score.suffix
+            );
+            let of = [probed.tokens, probed.buckets, grid];
+            scores.push(self.score(Stage::Score, does, model, held, time, of));
+            let second = probed.created_after.zip(experiment.created_after.as_ref());
+            if let Some((documents, asked)) = second {
+                let does = format!(
+                    "{} pages, last {:?} ids",
+                    asked.size, experiment.score.suffix
+                );
+                let of = [probed.tokens, documents, grid];
+                scores.push(self.score(Stage::CreatedAfterScore, does, model, held, time, of));
+            }
+        }
+        scores
+    }
+
     fn score(
         &mut self,
+        stage: Stage,
+        does: String,
         model: usize,
         held: &Held,
         time: Time,
-        [tokens, buckets, grid]: [usize; 3],
+        [tokens, documents, grid]: [usize; 3],
     ) -> usize {
         let experiment = self.experiment;
         let settings = json!({
@@ -395,11 +470,6 @@ impl Builder<'_> {
             "arm": held.arm, "trial": held.trial, "time": time,
             "score": experiment.score, "bos": experiment.documents.bos,
         });
-        let documents = experiment.buckets.size * experiment.buckets.epochs.len();
-        let does = format!(
-            "{documents} clusters, last {:?} ids",
-            experiment.score.suffix
-        );
         let subject = Subject {
             model: Some(model),
             arm: held.arm.clone(),
@@ -407,9 +477,9 @@ impl Builder<'_> {
             time: Some(time),
             label: None,
         };
-        let mut inputs = vec![held.node, tokens, buckets];
+        let mut inputs = vec![held.node, tokens, documents];
         inputs.extend(experiment.strict.then_some(grid));
-        self.push(Stage::Score, subject, settings, inputs, does)
+        self.push(stage, subject, settings, inputs, does)
     }
 
     /// Rows of a step and of a forward pass.
@@ -549,7 +619,7 @@ impl Builder<'_> {
         inputs.extend((0..estimate).filter(|&node| {
             matches!(
                 self.nodes[node].stage,
-                Stage::Warmup | Stage::Grid | Stage::Weights
+                Stage::Warmup | Stage::Grid | Stage::Weights | Stage::CreatedAfter
             )
         }));
         let does = "report.html, report.md, figures, summary.json".to_owned();

@@ -44,7 +44,7 @@ pub fn run(mut request: Request, ranks: &Ranks, events: &Events) -> Result<()> {
     let until = request.only.until(request.until);
     let only = request.only.clone();
     let wanted = |experiment: &Experiment, node: &Node| {
-        node.stage == until && only.takes(experiment, &node.subject)
+        node.stage.named() == until && only.takes(experiment, &node.subject)
     };
     let made = make(
         &mut request.experiment,
@@ -133,6 +133,7 @@ pub fn folder(store: &Store, node: &Node) -> PathBuf {
 struct Contents {
     corpus: Option<String>,
     background: Option<String>,
+    created_after: [Option<String>; 2],
     tokenizer: Option<String>,
     models: Vec<Option<String>>,
     certificate: Option<String>,
@@ -142,10 +143,20 @@ impl Contents {
     fn read(experiment: &Experiment, store: &Store) -> Result<Self> {
         let of_text = |text: &Text| text.local().map(|path| store.content(&path)).transpose();
         let background = experiment.background.text.as_ref();
+        // One that is not there yet is told when the study is run.
+        let of_later = |text: &Text| match text.local() {
+            Some(path) if path.exists() => store.content(&path).map(Some),
+            _ => Ok(None),
+        };
+        let created_after = match &experiment.created_after {
+            Some(asked) => [of_later(&asked.corpus)?, of_later(&asked.snapshot)?],
+            None => [None, None],
+        };
         let certificate = certify::path(store, experiment);
         Ok(Self {
             corpus: of_text(&experiment.corpus)?,
             background: background.map(of_text).transpose()?.flatten(),
+            created_after,
             tokenizer: match &experiment.tokenizer {
                 TokenizerChoice::File { path, .. } => Some(store.content(path.as_ref())?),
                 TokenizerChoice::Bpe { .. } | TokenizerChoice::Published => None,
@@ -169,6 +180,9 @@ impl Contents {
         experiment.corpus.content = self.corpus;
         if let Some(text) = &mut experiment.background.text {
             text.content = self.background;
+        }
+        if let Some(asked) = &mut experiment.created_after {
+            [asked.corpus.content, asked.snapshot.content] = self.created_after;
         }
         if let TokenizerChoice::File { content, .. } = &mut experiment.tokenizer {
             *content = self.tokenizer;
@@ -215,8 +229,14 @@ impl Runner<'_> {
     fn check_before_start(&self, wanted: &[usize]) -> Result<()> {
         for &index in wanted {
             let node = &self.plan.nodes[index];
-            if node.stage == Stage::Weights && !self.is_done(node) {
-                let experiment = self.experiment;
+            if self.is_done(node) {
+                continue;
+            }
+            let experiment = self.experiment;
+            if node.stage == Stage::CreatedAfter {
+                stages::created_after::check(experiment)?;
+            }
+            if node.stage == Stage::Weights {
                 let model = &experiment.models[node.subject.model.unwrap_or(0)];
                 stages::weights::check(experiment, model, self.store, self.events)?;
             }

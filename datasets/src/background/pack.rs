@@ -1,5 +1,7 @@
 //! Whole documents into rows: next fit, boundaries kept.
 
+use crate::eligibility::without_bos;
+
 /// The fewest ids of a piece that is worth a segment; shorter documents and remainders of long
 /// documents are dropped.
 pub const MIN_PIECE: usize = 16;
@@ -18,6 +20,19 @@ pub struct PackedRow {
     pub segments: Vec<u32>,
     /// The document of each segment.
     pub documents: Vec<String>,
+}
+
+impl PackedRow {
+    /// The segments with their documents, without beginning of sequence.
+    pub(crate) fn pieces(&self, bos: Option<u32>) -> impl Iterator<Item = (&str, &[u32])> {
+        let mut rest = self.ids.as_slice();
+        let segments = self.segments.iter().zip(&self.documents);
+        segments.map(move |(&length, document)| {
+            let (piece, behind) = rest.split_at(length as usize);
+            rest = behind;
+            (document.as_str(), without_bos(piece, bos))
+        })
+    }
 }
 
 /// Fills rows in the order of the documents: a piece that does not fit closes the row.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::cluster::UnionFind;
+use crate::random;
 
 /// A title after NFKC, in lower case, underscores as spaces, runs of white space folded to one
 /// space, none at the ends.
@@ -23,54 +24,69 @@ pub fn normalised_title(title: &str) -> String {
     words.join(" ")
 }
 
+/// Half of the hash of a normalised title, which stands for the title, or for all titles of its
+/// class: titles themselves would take several times the memory for millions of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TitleKey(u128);
+
+impl TitleKey {
+    /// The key of one title; `None` if it is empty.
+    pub fn of(title: &str) -> Option<Self> {
+        let title = normalised_title(title);
+        let digest = random::digest(0, "title", &[title.as_bytes()]);
+        let half = digest[..16].try_into().expect("a digest has 32 bytes");
+        (!title.is_empty()).then(|| Self(u128::from_le_bytes(half)))
+    }
+}
+
 /// Classes of titles connected by redirects. A class needs no order: loops of redirects and
 /// titles redirected twice are as good as a chain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Titles {
-    index: HashMap<String, usize>,
-    names: Vec<String>,
+    index: HashMap<TitleKey, usize>,
+    keys: Vec<TitleKey>,
     classes: UnionFind,
 }
 
 impl Titles {
-    /// Classes from pairs (from, to); a target's section (`Article#Section`) counts as its
-    /// article.
+    /// Classes from pairs (from, to).
     pub fn new(redirects: &[(String, String)]) -> Self {
-        let mut titles = Self {
-            index: HashMap::new(),
-            names: Vec::new(),
-            classes: UnionFind::default(),
-        };
+        let mut titles = Self::default();
         for (from, to) in redirects {
-            let article = to
-                .split_once('#')
-                .map_or(to.as_str(), |(article, _)| article);
-            let (from, to) = (normalised_title(from), normalised_title(article));
-            if !from.is_empty() && !to.is_empty() {
-                let (from, to) = (titles.position(from), titles.position(to));
-                titles.classes.join(from, to);
-            }
+            titles.redirect(from, to);
         }
         titles
     }
 
-    fn position(&mut self, title: String) -> usize {
+    /// Adds a redirect; a target's section (`Article#Section`) counts as its article.
+    pub fn redirect(&mut self, from: &str, to: &str) {
+        let article = to.split_once('#').map_or(to, |(article, _)| article);
+        if let (Some(from), Some(to)) = (TitleKey::of(from), TitleKey::of(article)) {
+            let (from, to) = (self.position(from), self.position(to));
+            self.classes.join(from, to);
+        }
+    }
+
+    fn position(&mut self, title: TitleKey) -> usize {
         if let Some(&position) = self.index.get(&title) {
             return position;
         }
-        self.names.push(title.clone());
+        self.keys.push(title);
         let position = self.classes.push();
         self.index.insert(title, position);
         position
     }
 
-    /// The name of the class of a title; `None` for an empty title.
-    pub fn resolve(&self, title: &str) -> Option<String> {
-        let title = normalised_title(title);
-        match self.index.get(&title) {
-            Some(&position) => Some(self.names[self.classes.find(position)].clone()),
-            None => (!title.is_empty()).then_some(title),
-        }
+    /// What stands for the class of a title; `None` for an empty title.
+    pub fn resolve(&self, title: &str) -> Option<TitleKey> {
+        TitleKey::of(title).map(|title| self.class(title))
+    }
+
+    /// As [`Titles::resolve`], from the key of the title alone.
+    pub fn class(&self, title: TitleKey) -> TitleKey {
+        self.index
+            .get(&title)
+            .map_or(title, |&position| self.keys[self.classes.find(position)])
     }
 }
 
@@ -91,8 +107,10 @@ mod tests {
         for title in ["UK", " uk", "BRITAIN", "United  Kingdom", "Ｕ\u{ff2b}"] {
             assert_eq!(titles.resolve(title), resolved, "{title}");
         }
-        assert_eq!(titles.resolve("France").as_deref(), Some("france"));
-        assert_eq!(titles.resolve("Loop").as_deref(), Some("loop"));
+        for title in ["France", "Loop"] {
+            assert_eq!(titles.resolve(title), TitleKey::of(title));
+            assert_ne!(titles.resolve(title), resolved);
+        }
         assert_eq!(titles.resolve(" _ "), None);
     }
 }

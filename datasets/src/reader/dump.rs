@@ -12,7 +12,7 @@ use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
 
-use super::{Output, templates, wikitext};
+use super::{Output, Page as Given, templates, wikitext};
 use crate::document::{Document, Flag};
 use crate::error::{Error, Result};
 use crate::files;
@@ -286,7 +286,7 @@ fn finish(
     if elsewhere {
         report.pages += 1;
         report.other_namespaces += 1;
-        return Ok(());
+        return (output.sink)(Given::Other(page.id));
     }
     let by_text = redirect_target(&page.text);
     if let Some(target) = page
@@ -296,13 +296,16 @@ fn finish(
     {
         report.pages += 1;
         report.redirects += 1;
-        report.redirect_titles.push((page.title, target));
-        return Ok(());
+        return (output.sink)(Given::Redirect {
+            id: page.id,
+            title: page.title,
+            target,
+        });
     }
     if templates::is_disambiguation(&page.title, &page.text) {
         report.pages += 1;
         report.disambiguation += 1;
-        return Ok(());
+        return (output.sink)(Given::Other(page.id));
     }
     let (text, holes) = wikitext::to_text(&page.text);
     output.document(Document {

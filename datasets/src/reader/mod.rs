@@ -102,8 +102,36 @@ pub struct ReadReport {
     pub empty: u64,
     /// Documents with [`Flag::TemplatesRemoved`].
     pub templates_removed: u64,
-    /// The redirects, as (from, to) titles.
+    /// The redirects, as (from, to) titles; [`read_pages`] hands them over instead.
     pub redirect_titles: Vec<(String, String)>,
+}
+
+/// A page of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// An article with text.
+    Article(Document),
+    /// A page that only points to another.
+    Redirect {
+        /// Its own id.
+        id: String,
+        /// Its title.
+        title: String,
+        /// The title that it points to.
+        target: String,
+    },
+    /// The id of a page that is no article: of another namespace, a list of meanings, without text.
+    Other(String),
+}
+
+impl Page {
+    /// Its id.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Article(document) => &document.id,
+            Self::Redirect { id, .. } | Self::Other(id) => id,
+        }
+    }
 }
 
 /// Reads every document of `files` in order into `sink`.
@@ -113,6 +141,29 @@ pub struct ReadReport {
 pub fn read_documents(
     files: &[SourceFile],
     sink: &mut dyn FnMut(Document) -> Result<()>,
+) -> Result<ReadReport> {
+    let mut redirects = Vec::new();
+    let report = read_pages(files, &mut |page| match page {
+        Page::Article(document) => sink(document),
+        Page::Redirect { title, target, .. } => {
+            redirects.push((title, target));
+            Ok(())
+        }
+        Page::Other(_) => Ok(()),
+    })?;
+    Ok(ReadReport {
+        redirect_titles: redirects,
+        ..report
+    })
+}
+
+/// As [`read_documents`], with the pages that are no articles, and none of them kept.
+///
+/// # Errors
+/// Those of [`read_documents`].
+pub fn read_pages(
+    files: &[SourceFile],
+    sink: &mut dyn FnMut(Page) -> Result<()>,
 ) -> Result<ReadReport> {
     let mut output = Output {
         report: ReadReport::default(),
@@ -142,7 +193,7 @@ pub struct Output<'a> {
     seen: HashMap<u128, (u32, u64)>,
     files: &'a [SourceFile],
     file: u32,
-    sink: &'a mut dyn FnMut(Document) -> Result<()>,
+    sink: &'a mut dyn FnMut(Page) -> Result<()>,
 }
 
 impl Output<'_> {
@@ -152,7 +203,7 @@ impl Output<'_> {
         report.pages += 1;
         if document.text.trim().is_empty() {
             report.empty += 1;
-            return Ok(());
+            return (self.sink)(Page::Other(document.id));
         }
         report.articles += 1;
         report.templates_removed += u64::from(document.flags.contains(&Flag::TemplatesRemoved));
@@ -170,6 +221,6 @@ impl Output<'_> {
                 self.files[place.0 as usize].label,
             )));
         }
-        (self.sink)(document)
+        (self.sink)(Page::Article(document))
     }
 }

@@ -4,6 +4,7 @@
 mod background;
 mod bucket;
 mod contamination;
+mod created_after;
 mod eligibility;
 mod near_duplicates;
 mod policy;

@@ -43,6 +43,8 @@ pub struct ExperimentFile {
     pub documents: Documents,
     /// How many documents, how often presented.
     pub buckets: Buckets,
+    /// A second control, of pages that were created after a snapshot.
+    pub created_after: Option<CreatedAfterFile>,
     /// How the weights change.
     pub train: TrainFile,
     /// How the ranks are laid out.
@@ -216,6 +218,18 @@ pub struct BackgroundFile {
     pub rows: Option<usize>,
     /// Held-out documents for the validation loss.
     pub held_out: Option<usize>,
+}
+
+/// `created_after`; its documents are scored and never trained on.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreatedAfterFile {
+    /// A later dump.
+    pub corpus: TextFile,
+    /// The older snapshot; default `corpus` of the study.
+    pub snapshot: Option<TextFile>,
+    /// Documents, one of a page.
+    pub size: usize,
 }
 
 /// What a document is; lengths in ids, with the beginning-of-sequence id.

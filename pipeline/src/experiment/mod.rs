@@ -23,7 +23,7 @@ pub use file::{
     Goldfish, GoldfishHash, MaskOn, Measure, Optimizer, Placement, Prefix, Shape, Time, Windows,
 };
 pub use grid::Layout;
-pub use resolved::{Background, Experiment, Model, Text, TokenizerChoice, Weights};
+pub use resolved::{Background, CreatedAfter, Experiment, Model, Text, TokenizerChoice, Weights};
 
 use crate::exit::Failure;
 use extend::Sources;

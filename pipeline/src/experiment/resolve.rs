@@ -11,12 +11,14 @@ use std::collections::HashSet;
 use axmem_datasets::source::Source;
 
 use super::file::{
-    Arm, BackgroundFile, Buckets, Documents, ExperimentFile, Goldfish, Optimizer, Rate, TextFile,
-    TokenizerFile, TrainFile, Windows,
+    Arm, BackgroundFile, Buckets, CreatedAfterFile, Documents, ExperimentFile, Goldfish, Optimizer,
+    Rate, TextFile, TokenizerFile, TrainFile, Windows,
 };
 use super::grid;
 use super::limits::{self, within};
-use super::resolved::{Background, Experiment, Model, Text, TokenizerChoice, Train, Weights};
+use super::resolved::{
+    Background, CreatedAfter, Experiment, Model, Text, TokenizerChoice, Train, Weights,
+};
 use crate::plan::Stage;
 
 use self::measure::{analysis, score};
@@ -68,11 +70,16 @@ pub fn resolve(file: ExperimentFile) -> Resolved<Experiment> {
     })?;
     each(&mut models, |model| check_parameters(model, &tokenizer))?;
     let analysis = analysis(&file.analysis, &score, &file.buckets, &models)?;
+    let corpus = text("corpus", file.corpus)?;
     Ok(Experiment {
         name: file.name,
         seed: file.seed,
         tokenizer,
-        corpus: text("corpus", file.corpus)?,
+        created_after: file
+            .created_after
+            .map(|asked| created_after(asked, &corpus))
+            .transpose()?,
+        corpus,
         background: background(
             file.background,
             &train,
@@ -213,6 +220,18 @@ fn text(field: &str, file: TextFile) -> Resolved<Text> {
         config: file.config,
         sha256: file.sha256.map(|hash| hash.to_ascii_lowercase()),
         content: None,
+    })
+}
+
+fn created_after(file: CreatedAfterFile, corpus: &Text) -> Resolved<CreatedAfter> {
+    within("created_after.size", file.size, &limits::CLUSTERS)?;
+    Ok(CreatedAfter {
+        corpus: text("created_after.corpus", file.corpus)?,
+        snapshot: match file.snapshot {
+            Some(snapshot) => text("created_after.snapshot", snapshot)?,
+            None => corpus.clone(),
+        },
+        size: file.size,
     })
 }
 

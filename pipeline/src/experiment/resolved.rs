@@ -31,6 +31,9 @@ pub struct Experiment {
     pub documents: Documents,
     /// Buckets and trials.
     pub buckets: Buckets,
+    /// The second control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_after: Option<CreatedAfter>,
     /// Training.
     pub train: Train,
     /// The layout of the ranks.
@@ -170,6 +173,27 @@ pub struct Background {
     pub rows: usize,
     /// Held-out documents.
     pub held_out: usize,
+}
+
+/// A control of pages created after a snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CreatedAfter {
+    /// The later dump.
+    pub corpus: Text,
+    /// The older snapshot.
+    pub snapshot: Text,
+    /// Documents, one of a page.
+    pub size: usize,
+}
+
+impl CreatedAfter {
+    /// Both sources with their fields.
+    pub fn texts(&self) -> [(&'static str, &Text); 2] {
+        [
+            ("created_after.corpus", &self.corpus),
+            ("created_after.snapshot", &self.snapshot),
+        ]
+    }
 }
 
 /// Training.

@@ -105,6 +105,36 @@ fn near_duplicates_are_a_mapping_or_off() {
 }
 
 #[test]
+fn a_second_control_has_the_corpus_for_its_snapshot_unless_another_is_named() {
+    assert_eq!(smoke(&[]).expect("it resolves").created_after, None);
+    let set = "created_after={corpus: {source: later.xml}, size: 5}";
+    let experiment = smoke(&[set]).expect("it resolves");
+    let asked = experiment.created_after.expect("a second control");
+    assert_eq!(asked.corpus.source, "later.xml");
+    assert_eq!((asked.snapshot, asked.size), (experiment.corpus, 5));
+    let older = "created_after.snapshot={source: older.xml}";
+    let asked = smoke(&[set, older]).expect("it resolves").created_after;
+    assert_eq!(
+        asked.expect("a second control").snapshot.source,
+        "older.xml"
+    );
+    for (more, words) in [
+        (
+            "created_after.size=0",
+            "created_after.size: 0 is not from 1",
+        ),
+        ("created_after.sice=3", "unknown key `sice`"),
+        (
+            "created_after.corpus.source='hf:wikimedia/wikipedia'",
+            "created_after.corpus.revision",
+        ),
+    ] {
+        let message = refusal(SMOKE, &[set, more]);
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn settings_replace_branches_of_the_file() {
     let experiment = smoke(&[
         "seed=7",

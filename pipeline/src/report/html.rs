@@ -177,7 +177,7 @@ fn passage(html: &mut String, passage: &Passage) {
         let (word, after) = rest.split_at(first_word(rest));
         let _ = write!(
             html,
-            "<mark class=\"parts\"><span class=\"unseen\">first difference: </span>\
+            "<mark class=\"parts\"><span class=\"spoken\">first difference: </span>\
              <span class=\"sign\" aria-hidden=\"true\">▲</span>{}</mark>{}",
             source(word),
             source(after)

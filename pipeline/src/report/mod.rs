@@ -107,6 +107,8 @@ pub struct Inputs {
     pub near_duplicates: Option<PathBuf>,
     /// Table `contamination` of the control.
     pub contamination: Option<PathBuf>,
+    /// The second control, of pages created after a snapshot.
+    pub created_after: Option<CreatedAfter>,
     /// Where the analysis settings differ from those sealed before training, one sentence each.
     pub deviations: Vec<String>,
     /// Wall-clock seconds of all stages together, as recorded when they were made.
@@ -164,6 +166,23 @@ impl File {
             bytes: text.into_bytes(),
         }
     }
+}
+
+/// The tables of the second control.
+#[derive(Clone, Debug, Default)]
+pub struct CreatedAfter {
+    /// Table `created_after_estimates`.
+    pub estimates: PathBuf,
+    /// Table `created_after`, with the columns of `tokens`.
+    pub documents: PathBuf,
+    /// Table `exclusions` of its draw.
+    pub exclusions: PathBuf,
+    /// Table `snapshot_runs`.
+    pub snapshot_runs: PathBuf,
+    /// Its table `contamination`.
+    pub contamination: PathBuf,
+    /// `counts.json` of its draw; a JSON file.
+    pub counts: PathBuf,
 }
 
 /// Writes `report.html`, `report.md`, `summary.json` and the figures as SVG and PNG into `out_dir`, which is created if

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use axmem_datasets::contamination::Contamination;
+use axmem_datasets::created_after::{Counts, SnapshotRun};
+use axmem_datasets::files;
 use axmem_datasets::near_duplicates::NearDuplicate;
 use axmem_datasets::table::{self, Record};
 use axmem_eval::coverage::bootstrap_deviation;
@@ -67,6 +69,7 @@ pub(super) struct Study {
     pub exclusions: Vec<Exclusion>,
     pub near_duplicates: Vec<NearDuplicate>,
     pub contamination: Vec<Contamination>,
+    pub created_after: Option<CreatedAfter>,
     /// Title of each document and window.
     pub titles: BTreeMap<String, String>,
     /// Documents of the corpus by origin.
@@ -92,6 +95,33 @@ pub(super) struct Study {
     pub rates_differ: bool,
     /// The studies that are joined; none in the report of one study.
     pub joined: Vec<Joined>,
+}
+
+/// The tables of the second control, which is in none of the others.
+#[derive(Clone, Debug)]
+pub(super) struct CreatedAfter {
+    pub estimates: Vec<Estimate>,
+    pub exclusions: Vec<Exclusion>,
+    pub snapshot_runs: Vec<SnapshotRun>,
+    pub contamination: Vec<Contamination>,
+    pub counts: Counts,
+}
+
+impl CreatedAfter {
+    /// Reads them; the titles of the documents join those of the study.
+    fn read(inputs: &super::CreatedAfter, titles: &mut BTreeMap<String, String>) -> Result<Self> {
+        let documents = tables::token_rows(&inputs.documents)?.into_iter();
+        titles.extend(documents.map(|row| (row.document, row.title)));
+        let counts = files::read_to_string(&inputs.counts)?;
+        Ok(Self {
+            estimates: tables::estimates(&inputs.estimates)?,
+            exclusions: tables::exclusions(&inputs.exclusions)?,
+            snapshot_runs: records(&inputs.snapshot_runs)?,
+            contamination: records(&inputs.contamination)?,
+            counts: serde_json::from_str(&counts)
+                .with_context(|| format!("{} can't be read", inputs.counts.display()))?,
+        })
+    }
 }
 
 fn read_all<T>(
@@ -148,6 +178,11 @@ impl Study {
                 *origins.entry(row.origin.clone()).or_default() += 1;
             }
         }
+        let created_after = inputs
+            .created_after
+            .as_ref()
+            .map(|inputs| CreatedAfter::read(inputs, &mut titles))
+            .transpose()?;
         let exposures = inputs
             .exposures
             .iter()
@@ -193,6 +228,7 @@ impl Study {
             },
             near_duplicates: read_all(inputs.near_duplicates.as_slice(), records)?,
             contamination: read_all(inputs.contamination.as_slice(), records)?,
+            created_after,
             random: is_random(&inputs.experiment),
             rates_differ: rates_differ(&inputs.experiment),
             joined: inputs.joined.clone(),

@@ -2,11 +2,14 @@
 //!
 //! Owns: the schema of that file. Rows are those of the tables, nothing left out.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use super::Inputs;
-use super::study::Study;
+use super::study::{CreatedAfter, Study};
+use super::tables::Estimate;
 
 /// The answers of a ladder; null in a study of one model.
 fn thresholds(study: &Study) -> Value {
@@ -43,24 +46,39 @@ fn hazards(study: &Study) -> Value {
     rows.collect()
 }
 
+fn rates(estimates: &[Estimate]) -> Value {
+    let rows = estimates.iter().map(|row| {
+        json!({
+            "model": row.model, "parameters": row.parameters, "family": row.family,
+            "tokenizer": row.tokenizer, "arm": row.arm, "trial": row.trial,
+            "bucket": row.bucket, "exposures_nominal": row.exposures_nominal,
+            "exposures_ledger": row.exposures_ledger, "time": row.time,
+            "suffix": row.suffix, "prefix": row.prefix, "documents": row.documents,
+            "clusters": row.clusters, "hits": row.hits, "fragile": row.fragile,
+            "rate": row.rate, "low": row.low, "high": row.high, "level": row.level,
+            "method": row.method, "dtype": row.dtype,
+        })
+    });
+    rows.collect()
+}
+
+/// The second control: what it was drawn from, and its rates.
+fn created_after(group: &CreatedAfter) -> Result<Value> {
+    let mut excluded: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &group.exclusions {
+        *excluded.entry(&row.reason).or_default() += 1;
+    }
+    let counts =
+        serde_json::to_value(group.counts).context("what the second control was drawn from")?;
+    Ok(json!({
+        "documents": group.snapshot_runs.len(), "counts": counts, "excluded": excluded,
+        "estimates": rates(&group.estimates),
+    }))
+}
+
 /// Renders the file; numbers that do not exist are null.
 pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
-    let estimates: Vec<Value> = study
-        .estimates
-        .iter()
-        .map(|row| {
-            json!({
-                "model": row.model, "parameters": row.parameters, "family": row.family,
-                "tokenizer": row.tokenizer, "arm": row.arm, "trial": row.trial,
-                "bucket": row.bucket, "exposures_nominal": row.exposures_nominal,
-                "exposures_ledger": row.exposures_ledger, "time": row.time,
-                "suffix": row.suffix, "prefix": row.prefix, "documents": row.documents,
-                "clusters": row.clusters, "hits": row.hits, "fragile": row.fragile,
-                "rate": row.rate, "low": row.low, "high": row.high, "level": row.level,
-                "method": row.method, "dtype": row.dtype,
-            })
-        })
-        .collect();
+    let estimates = rates(&study.estimates);
     let contrasts: Vec<Value> = study
         .contrasts
         .iter()
@@ -92,7 +110,7 @@ pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
         .iter()
         .map(|artefact| (artefact.stage.clone(), Value::from(artefact.key.clone())))
         .collect();
-    let summary = json!({
+    let mut summary = json!({
         "experiment": inputs.name,
         "version": inputs.version,
         "estimates": estimates,
@@ -103,6 +121,10 @@ pub(super) fn render(inputs: &Inputs, study: &Study) -> Result<String> {
         "seconds": inputs.seconds,
         "artefacts": artefacts,
     });
+    // Studies without a second control have no such key.
+    if let Some(group) = &study.created_after {
+        summary["created_after"] = created_after(group)?;
+    }
     let mut text =
         serde_json::to_string_pretty(&summary).context("cannot write the summary as JSON")?;
     text.push('\n');

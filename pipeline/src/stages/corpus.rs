@@ -69,21 +69,17 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             reading.source, reading.pages, reading.redirects, reading.empty
         )));
     }
-    for text in [
-        Some(&experiment.corpus),
-        experiment.background.text.as_ref(),
-    ] {
-        if let Some((text, path)) = text.and_then(|text| Some((text, text.local()?))) {
-            let found = context.store.content(&path)?;
-            unchanged(context, text, &path, &found)?;
-        }
+    still_unchanged(context, &experiment.corpus)?;
+    if let Some(text) = &experiment.background.text {
+        still_unchanged(context, text)?;
     }
     let text = serde_json::to_string_pretty(&readings).context("what the readers saw")?;
     files::write_atomic(context.folder.join("readings.json"), text.as_bytes())?;
     Ok(())
 }
 
-fn fetch(context: &Context<'_>, text: &Text) -> Result<Vec<SourceFile>> {
+/// The files of a source; a local one must be that whose hash is in the key.
+pub(super) fn fetch(context: &Context<'_>, text: &Text) -> Result<Vec<SourceFile>> {
     let options = SourceOptions {
         revision: text.revision.clone(),
         config: text.config.clone(),
@@ -102,6 +98,15 @@ fn fetch(context: &Context<'_>, text: &Text) -> Result<Vec<SourceFile>> {
         unchanged(context, text, &path, &found)?;
     }
     Ok(fetched)
+}
+
+/// Refuses a local source that changed while it was read.
+pub(super) fn still_unchanged(context: &Context<'_>, text: &Text) -> Result<()> {
+    let Some(path) = text.local() else {
+        return Ok(());
+    };
+    let found = context.store.content(&path)?;
+    unchanged(context, text, &path, &found)
 }
 
 /// Refuses a local source that is not the one whose hash is in the key.

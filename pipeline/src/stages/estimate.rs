@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use axmem_datasets::created_after::ORIGIN;
 use axmem_datasets::exposure::{self, Exposure};
 use axmem_datasets::schedule::Slot;
 use axmem_datasets::table;
@@ -32,6 +33,8 @@ pub(crate) const TRANSITIONS: &str = "transitions.parquet";
 pub(crate) const THRESHOLDS: &str = "thresholds.parquet";
 pub(crate) const HAZARDS: &str = "hazards.parquet";
 pub(crate) const CURVES: &str = "curves.parquet";
+pub(crate) const CREATED_AFTER_SCORES: &str = "created_after_scores.parquet";
+pub(crate) const CREATED_AFTER_ESTIMATES: &str = "created_after_estimates.parquet";
 
 /// All that the stage finds out.
 pub(crate) struct Tables {
@@ -47,6 +50,14 @@ pub(crate) struct Tables {
     pub(crate) curves: Option<Vec<Curve>>,
     /// Of a ladder.
     pub(crate) thresholds: Option<Vec<Threshold>>,
+    /// Of the second control, which is in no other table.
+    pub(crate) created_after: Option<CreatedAfter>,
+}
+
+/// What the second control was scored at, and its rates.
+pub(crate) struct CreatedAfter {
+    pub(crate) scores: Vec<ScoreRow>,
+    pub(crate) estimates: Vec<Estimate>,
 }
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
@@ -56,7 +67,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
 impl Tables {
     /// The tables from the scores, schedules and token ids that the stage is given.
     pub(crate) fn compute(context: &Context<'_>) -> Result<Self> {
-        let scores = scores(context)?;
+        let scores = scores(context, Stage::Score)?;
         let exposures = ledger(context)?;
         let analysis = analysis(context)?;
         let models = models(context)?;
@@ -68,6 +79,7 @@ impl Tables {
             hazards: estimate::hazards(&scores, &masks(context)?, &analysis)?,
             curves: curves(context, &scores, &exposures, &analysis)?,
             thresholds: thresholds(context, &scores, &models, &analysis)?,
+            created_after: created_after(context, &models, &analysis)?,
             exposures,
             scores,
         })
@@ -87,6 +99,10 @@ impl Tables {
         }
         if let Some(thresholds) = &self.thresholds {
             table::write(folder.join(THRESHOLDS), thresholds)?;
+        }
+        if let Some(group) = &self.created_after {
+            table::write(folder.join(CREATED_AFTER_SCORES), &group.scores)?;
+            table::write(folder.join(CREATED_AFTER_ESTIMATES), &group.estimates)?;
         }
         Ok(())
     }
@@ -163,12 +179,12 @@ fn thresholds(
     Ok(Some(found))
 }
 
-/// All scores; those that arms share are repeated for each.
-fn scores(context: &Context<'_>) -> Result<Vec<ScoreRow>> {
+/// All scores of one kind of stage; those that arms share are repeated for each.
+fn scores(context: &Context<'_>, stage: Stage) -> Result<Vec<ScoreRow>> {
     let mut all = Vec::new();
     for &index in &context.node.inputs {
         let node = &context.plan.nodes[index];
-        if node.stage != Stage::Score {
+        if node.stage != stage {
             continue;
         }
         let path = context.artefact(index).join("scores.parquet");
@@ -239,6 +255,23 @@ fn ledger(context: &Context<'_>) -> Result<Vec<Exposure>> {
         )?);
     }
     Ok(ledger)
+}
+
+/// The rates of the second control. Its documents were never presented, and are a bucket of their own, not the control.
+fn created_after(
+    context: &Context<'_>,
+    models: &[ModelInfo],
+    analysis: &Analysis,
+) -> Result<Option<CreatedAfter>> {
+    if context.experiment.created_after.is_none() {
+        return Ok(None);
+    }
+    let scores = scores(context, Stage::CreatedAfterScore)?;
+    let mut estimates = estimate::estimates(&scores, models, Some(&[]), analysis)?;
+    for row in &mut estimates {
+        ORIGIN.clone_into(&mut row.bucket);
+    }
+    Ok(Some(CreatedAfter { scores, estimates }))
 }
 
 /// What the Goldfish arms keep of the ids that are scored.

@@ -5,6 +5,7 @@
 
 mod buckets;
 mod corpus;
+pub(crate) mod created_after;
 pub(crate) mod engine;
 pub(crate) mod estimate;
 mod grid;
@@ -121,9 +122,11 @@ pub fn run(context: &Context<'_>) -> Result<Value> {
         Stage::Corpus => corpus::run(context)?,
         Stage::Tokens => tokens::run(context)?,
         Stage::Buckets => return buckets::run(context),
+        Stage::CreatedAfter => created_after::run(context)?,
         Stage::Weights => weights::run(context)?,
         Stage::Grid => grid::run(context)?,
         Stage::Score => score::run(context)?,
+        Stage::CreatedAfterScore => score::run_created_after(context)?,
         Stage::Warmup => warmup::run(context)?,
         Stage::Train => train::run(context)?,
         Stage::Estimate => estimate::run(context)?,

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::Context;
+use super::created_after;
 use super::estimate::{self, POWER};
 use crate::certify;
 use crate::experiment::{Arm, Experiment};
@@ -114,6 +115,17 @@ pub(crate) fn inputs(
         exclusions: Some(context.input(Stage::Buckets).join("exclusions.parquet")),
         near_duplicates: Some(context.input(Stage::Tokens).join("near_duplicates.parquet")),
         contamination: Some(context.input(Stage::Buckets).join("contamination.parquet")),
+        created_after: experiment.created_after.as_ref().map(|_| {
+            let drawn = context.input(Stage::CreatedAfter);
+            report::CreatedAfter {
+                estimates: estimate.join(estimate::CREATED_AFTER_ESTIMATES),
+                documents: drawn.join(created_after::DOCUMENTS),
+                exclusions: drawn.join(created_after::EXCLUSIONS),
+                snapshot_runs: drawn.join(created_after::SNAPSHOT_RUNS),
+                contamination: drawn.join(created_after::CONTAMINATION),
+                counts: drawn.join(created_after::COUNTS),
+            }
+        }),
         deviations: deviations(sealed, experiment)?,
         seconds,
     })

@@ -12,11 +12,12 @@ use axmem_datasets::eligibility::TokenDocument;
 use axmem_datasets::tokenizer::Tokenizer;
 use axmem_datasets::{files, table};
 use axmem_eval::rank_model::RankModel;
-use axmem_eval::{self as eval, Probe, ScoreRow, ScoreSettings};
+use axmem_eval::{self as eval, Probe, Score, ScoreRow, ScoreSettings};
+use axmem_trainer::{Llama, Rank};
 use serde_json::json;
 
 use super::training::Probing;
-use super::{Context, tokens, training};
+use super::{Context, created_after, tokens, training};
 use crate::experiment::{Prefix, Time};
 use crate::plan::Stage;
 use crate::scoring::Scoring;
@@ -24,15 +25,48 @@ use crate::store::PARTIAL;
 use crate::weights::Weights;
 
 pub(super) fn run(context: &Context<'_>) -> Result<()> {
-    let experiment = context.experiment;
-    let weights = context.artefact(context.node.inputs[0]);
-    let weights = Weights::of_artefact(&weights)?;
     let assignments: Vec<Assignment> =
         table::read(context.input(Stage::Buckets).join("buckets.parquet"))?;
     let probes = probes(context, &assignments)?;
-    let time = context.node.subject.time.context("a score has a time")?;
+    let time = time(context)?.name();
+    let held_out = |rank: &Rank, llama: &Llama| training::validate(context, rank, llama, time);
+    let Some(scores) = scored(context, &probes, &held_out)? else {
+        return Ok(());
+    };
+    let mut levels: HashMap<(&str, u32), u32> = HashMap::new();
+    for row in &assignments {
+        levels.insert((&row.document, row.trial), row.epochs);
+    }
+    write(context, &scores, &|document, trial| {
+        levels.get(&(document, trial)).copied()
+    })
+}
+
+/// Scores the second control, which is in no bucket and never presented.
+pub(super) fn run_created_after(context: &Context<'_>) -> Result<()> {
+    let folder = context.input(Stage::CreatedAfter);
+    let documents: Vec<TokenDocument> = table::read(folder.join(created_after::DOCUMENTS))?;
+    let probes: Vec<Probe> = documents.into_iter().map(probe).collect();
+    match scored(context, &probes, &|_, _| Ok(()))? {
+        Some(scores) => write(context, &scores, &|_, _| Some(0)),
+        None => Ok(()),
+    }
+}
+
+fn time(context: &Context<'_>) -> Result<Time> {
+    context.node.subject.time.context("a score has a time")
+}
+
+/// The scores of the probes; `beside` is done on the same ranks with the same weights. `None` on all processes but the first.
+fn scored(
+    context: &Context<'_>,
+    probes: &[Probe],
+    beside: &(dyn Fn(&Rank, &Llama) -> Result<()> + Sync),
+) -> Result<Option<Vec<Score>>> {
+    let weights = context.artefact(context.node.inputs[0]);
+    let weights = Weights::of_artefact(&weights)?;
     let tokenizer = Tokenizer::from_file(context.input(Stage::Tokens).join("tokenizer.json"))?;
-    let settings = settings(context, &tokenizer, &probes)?;
+    let settings = settings(context, &tokenizer, probes)?;
     let (scores, settings) = context.on_ranks(|rank| {
         let llama = weights.llama(rank)?;
         let model = RankModel {
@@ -46,42 +80,47 @@ pub(super) fn run(context: &Context<'_>) -> Result<()> {
             tokenizer: &tokenizer,
             events: context.events,
         };
-        let scored = scoring.run(&model, &probes, settings.clone())?;
-        training::validate(context, rank, &llama, time.name())?;
+        let scored = scoring.run(&model, probes, settings.clone())?;
+        beside(rank, &llama)?;
         Ok(scored)
     })?;
     if !context.ranks.is_first() {
-        return Ok(());
+        return Ok(None);
     }
+    let measured = json!({ "tolerance": settings.tolerance, "probes": probes.len() });
+    files::write_atomic(
+        context.folder.join("tolerance.json"),
+        measured.to_string().as_bytes(),
+    )?;
+    Ok(Some(scores))
+}
 
-    let mut levels: HashMap<(&str, u32), u32> = HashMap::new();
-    for row in &assignments {
-        levels.insert((&row.document, row.trial), row.epochs);
-    }
+/// Writes the scores for every trial that has these weights, with the level of each document.
+fn write(
+    context: &Context<'_>,
+    scores: &[Score],
+    level: &dyn Fn(&str, u32) -> Option<u32>,
+) -> Result<()> {
+    let time = eval_time(time(context)?);
     let trials = match context.node.subject.trial {
         Some(trial) => trial..trial + 1,
-        None => 0..experiment.buckets.trials,
+        None => 0..context.experiment.buckets.trials,
     };
     let mut rows = Vec::new();
     for trial in trials {
-        for score in &scores {
-            let epochs = levels.get(&(score.document.as_str(), trial)).copied();
+        for score in scores {
+            let epochs = level(&score.document, trial);
             rows.push(ScoreRow {
                 model: context.model().name.clone(),
                 arm: context.node.subject.arm.clone().unwrap_or_default(),
                 trial,
-                time: eval_time(time),
+                time,
                 epochs: epochs.context("every probed document has a level in every trial")?,
                 score: score.clone(),
             });
         }
     }
-    table::write(context.folder.join("scores.parquet"), &rows)?;
-    let measured = json!({ "tolerance": settings.tolerance, "probes": probes.len() });
-    Ok(files::write_atomic(
-        context.folder.join("tolerance.json"),
-        measured.to_string().as_bytes(),
-    )?)
+    Ok(table::write(context.folder.join("scores.parquet"), &rows)?)
 }
 
 /// The documents of all buckets, in the order of the buckets.
@@ -98,13 +137,17 @@ fn probes(context: &Context<'_>, assignments: &[Assignment]) -> Result<Vec<Probe
         .map(|row| {
             let window = windows.remove(&row.document);
             let window = window.with_context(|| format!("document {} has no ids", row.document))?;
-            Ok(Probe {
-                document: row.document.clone(),
-                cluster: row.cluster.clone(),
-                ids: window.ids,
-            })
+            Ok(probe(window))
         })
         .collect()
+}
+
+fn probe(window: TokenDocument) -> Probe {
+    Probe {
+        document: window.document,
+        cluster: window.cluster,
+        ids: window.ids,
+    }
 }
 
 fn settings(

@@ -81,6 +81,22 @@ impl Documents {
         })
     }
 
+    /// Reads the documents of the second control, which are at level 0 in every trial.
+    pub(super) fn created_after(path: &Path, trials: u32) -> Result<Self> {
+        let rows: Vec<TokenDocument> = table::read(path)?;
+        let levels = (0..trials).flat_map(|trial| {
+            let rows = rows.iter();
+            rows.map(move |row| ((trial, row.document.clone()), (row.cluster.clone(), 0)))
+        });
+        Ok(Self {
+            levels: levels.collect(),
+            ids: rows
+                .into_iter()
+                .map(|row| (row.document, row.ids))
+                .collect(),
+        })
+    }
+
     /// Compares the scores of a file with the documents that they name.
     pub(super) fn compare(&self, path: &Path, rows: &[ScoreRow], problems: &mut Problems<'_>) {
         for (index, row) in rows.iter().enumerate() {

@@ -24,11 +24,11 @@ use crate::run;
 use crate::stages::estimate::{self, Tables};
 use crate::stages::report::inputs;
 use crate::stages::training;
-use crate::stages::{Context, Teller};
+use crate::stages::{self, Context, Teller};
 use crate::store::{MANIFEST, Manifest, Store};
 
 /// Files of the artefacts that the tables of `estimate` are computed from.
-const OF_TABLES: [&str; 7] = [
+const OF_TABLES: [&str; 8] = [
     "scores.parquet",
     "buckets.parquet",
     "schedule.parquet",
@@ -36,15 +36,18 @@ const OF_TABLES: [&str; 7] = [
     "config.json",
     "tokens.parquet",
     "tokenizer.json",
+    stages::created_after::DOCUMENTS,
 ];
 /// Files of the artefacts that the report needs besides.
-const OF_REPORT: [&str; 6] = [
+const OF_REPORT: [&str; 8] = [
     "manifest.json",
     "documents.parquet",
     "exclusions.parquet",
     "steps.parquet",
     "timings.parquet",
     "validation.parquet",
+    stages::created_after::SNAPSHOT_RUNS,
+    stages::created_after::COUNTS,
 ];
 
 /// Verifies the study whose report is in `folder`.
@@ -383,6 +386,12 @@ impl Study<'_> {
                 problems,
             )?;
         }
+        if let Some(group) = &tables.created_after {
+            let path = folder.join(estimate::CREATED_AFTER_SCORES);
+            compare(&path, &group.scores, &of_scores, problems)?;
+            let path = folder.join(estimate::CREATED_AFTER_ESTIMATES);
+            compare(&path, &group.estimates, &of_rates, problems)?;
+        }
         Ok(true)
     }
 
@@ -393,7 +402,23 @@ impl Study<'_> {
             &of(Stage::Tokens, "tokens.parquet")?,
             &of(Stage::Buckets, "buckets.parquet")?,
         )?;
-        for index in self.plan.of(Stage::Score) {
+        self.scores(Stage::Score, &documents, problems)?;
+        if self.record.experiment.created_after.is_some() {
+            let trials = self.record.experiment.buckets.trials;
+            let path = of(Stage::CreatedAfter, stages::created_after::DOCUMENTS)?;
+            let documents = Documents::created_after(&path, trials)?;
+            self.scores(Stage::CreatedAfterScore, &documents, problems)?;
+        }
+        Ok(())
+    }
+
+    fn scores(
+        &self,
+        stage: Stage,
+        documents: &Documents,
+        problems: &mut Problems<'_>,
+    ) -> Result<()> {
+        for index in self.plan.of(stage) {
             let path = self
                 .artefact(&self.plan.nodes[index])
                 .join(estimate::SCORES);

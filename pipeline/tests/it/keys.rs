@@ -80,6 +80,25 @@ fn r03_r06_a_setting_runs_again_exactly_what_depends_on_it() {
 }
 
 #[test]
+fn a_second_control_adds_its_own_stages_and_changes_the_tables_alone() {
+    let set = "created_after={corpus: {source: later.xml}, size: 5}";
+    let expected = [
+        "created_after",
+        "created_after_score(initial)",
+        "created_after_score(warm)",
+        "created_after_score(after)",
+        "estimate",
+        "report",
+    ];
+    assert_eq!(changed(set), expected.map(str::to_owned).into());
+    let plan = |sets: &[String]| Plan::new(&experiment::load(&smoke(), sets).expect("it resolves"));
+    let nodes = plan(&[set.to_owned()]).nodes;
+    let labels: BTreeSet<String> = nodes.iter().map(ToString::to_string).collect();
+    assert_eq!(labels.len(), nodes.len(), "each has a name of its own");
+    assert_eq!(nodes.len() - plan(&[]).nodes.len(), 1 + 2 + 2 + 4);
+}
+
+#[test]
 fn a_changed_arm_trains_that_arm_alone() {
     let plan = |sets: &[String]| Plan::new(&experiment::load(&smoke(), sets).expect("it resolves"));
     let before = plan(&[]);

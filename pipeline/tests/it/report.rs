@@ -629,6 +629,7 @@ fn inputs_with(shape: &Shape, kept: f64, dir: &Path) -> Inputs {
         exclusions: Some(exclusions),
         near_duplicates: Some(near_duplicates(dir)),
         contamination: Some(contamination(dir)),
+        created_after: None,
         deviations: vec!["analysis.margin was 0.1 when the buckets were sealed".to_owned()],
         seconds: 200.0,
     }

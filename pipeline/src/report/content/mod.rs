@@ -3,6 +3,7 @@
 //! Owns: which rows of which table appear where, and every sentence that is not a finding. It
 //! counts and formats; the numbers are cells of the tables.
 
+mod created_after;
 mod documents;
 mod goldfish;
 mod kinship;
@@ -22,6 +23,7 @@ use crate::report::page::{Block, Page, Table, Text};
 use crate::report::study::{EXACT, Study};
 use crate::report::{Inputs, Joined};
 
+use created_after::created_after;
 use documents::{exposures, overlap};
 use goldfish::goldfish;
 use provenance::{data, definitions, provenance, settings};
@@ -44,6 +46,7 @@ pub(in crate::report) fn page(inputs: &Inputs, study: &Study) -> Result<Page> {
     prompt(study, &mut blocks);
     rates(study, &mut blocks);
     contrasts(study, &mut blocks);
+    created_after(inputs, study, &mut blocks);
     overlap(study, &mut blocks);
     held_out(study, &mut blocks);
     training(study, &mut blocks);

@@ -22,7 +22,12 @@ pub(super) fn rates(study: &Study, blocks: &mut Vec<Block>) {
             }
         }
         let first = (main.clone(), primary.suffix, primary.prefix.clone());
-        blocks.push(Block::Table(rate_table(study, model, &first)));
+        blocks.push(Block::Table(rate_table(
+            study,
+            &study.estimates,
+            model,
+            &first,
+        )));
         for key in keys.iter().filter(|key| **key != first) {
             // With one trial the pooled rows repeat it, but for the method.
             if key.0 == "pooled" && main != "pooled" {
@@ -35,7 +40,12 @@ pub(super) fn rates(study: &Study, blocks: &mut Vec<Block>) {
                     key.1,
                     key.2
                 ),
-                vec![Block::Table(rate_table(study, model, key))],
+                vec![Block::Table(rate_table(
+                    study,
+                    &study.estimates,
+                    model,
+                    key,
+                ))],
             ));
         }
     }
@@ -44,10 +54,15 @@ pub(super) fn rates(study: &Study, blocks: &mut Vec<Block>) {
 /// Order of rates: place of the arm, exposures, place of the time; then arm, bucket, time.
 type CellKey<'a> = (usize, u32, u8, &'a str, &'a str, &'a str);
 
-fn rate_table(study: &Study, model: &str, key: &(String, u32, String)) -> Table {
+/// The rates of a model at one trial, suffix and prefix.
+pub(super) fn rate_table(
+    study: &Study,
+    estimates: &[Estimate],
+    model: &str,
+    key: &(String, u32, String),
+) -> Table {
     let (trial, suffix, prefix) = key;
-    let rows: Vec<&Estimate> = study
-        .estimates
+    let rows: Vec<&Estimate> = estimates
         .iter()
         .filter(|row| {
             row.model == model
