@@ -33,7 +33,7 @@ are. 10,000 samples of each design; the standard error of a share of 95 % is 0.2
 const DIFFERENCES: &str = "
 ## Coverage of the intervals of differences
 
-At level 95 %, 10,000 samples, 2,000 resamples. A cluster gains the share of its windows that is drawn at the rate, a cluster of the
+At level 95 %, 10,000 samples, 1,000 resamples. A cluster gains the share of its windows that is drawn at the rate, a cluster of the
 control at the rate of the control, and nothing is lost. **Paired**: the change of the treated clusters, by the percentile bootstrap
 over clusters, or by recovered variances where they do not differ. **Difference in differences**: their change minus that of as many
 control clusters, resampled within both sides, or by recovered variances where one side does not differ.
@@ -127,7 +127,7 @@ fn main() {
             continue;
         }
         for control in [0.0, 0.05] {
-            let found = design.differenced(control, DRAWS, RESAMPLES, 2000 + seed as u64);
+            let found = design.differenced(control, DRAWS, RESAMPLES / 2, 2000 + seed as u64);
             println!(
                 "{} {control} | {} | {} |",
                 place(&design),

@@ -44,6 +44,9 @@ fn shipped_experiments_resolve() {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("the shipped files") {
         let path = entry.expect("a file").path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
         let all = load_all(&path, &[]).unwrap_or_else(|error| panic!("{error:#}"));
         let name = path
             .file_stem()
