@@ -45,7 +45,8 @@ const TESTS: &str = "
 ## Rejections where nothing has an effect
 
 Tests at 5 %, in percent of 10,000 samples. A cluster changes in a share of its windows that is drawn at the rate, up or
-down with equal chances; control has as many clusters. Sign flips and permutations: 199 of each sample. Cochran-Armitage: clusters that
+down with equal chances; control has as many clusters. Sign flips and permutations: 199 of each sample, or all sign flips
+where there are fewer. Cochran-Armitage: clusters that
 changed, on four doses of a quarter of the clusters each. It and the mid-p of McNemar's test are not exact, may exceed 5 %, and describe:
 no result of axmem is decided by them.
 
