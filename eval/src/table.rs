@@ -86,7 +86,7 @@ record!(Transition as "transitions" {
 
 record!(Threshold as "thresholds" {
     arm: String, suffix: u32, prefix: String, family: String, rate: f64, exposures: u32, rungs: Vec<u64>, documents: Vec<u64>,
-    gained: Vec<u64>, place: Place,
+    gained: Vec<u64>, control_documents: Vec<u64>, control_gained: Vec<u64>, place: Place,
     parameters: Option<f64>, rung_below: Option<u64>, rung_above: Option<u64>, low_place: Place, low: Option<f64>,
     high_place: Place, high: Option<f64>, level: f64, identified: f64, coefficients: Vec<f64>, centre: f64, clusters: u64,
 });

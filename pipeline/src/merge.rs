@@ -52,6 +52,7 @@ pub struct Request {
 pub fn run(request: &Request, events: &Events) -> Result<()> {
     let (out, version) = (&request.out, env!("AXMEM_VERSION"));
     check_out(out)?;
+    check_joined(request)?;
     let studies = open(&request.folders, version)?;
     for study in &studies {
         study.check()?;
@@ -100,6 +101,25 @@ fn check_out(out: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses a folder with the joined report of other studies, and one figure beside any.
+fn check_joined(request: &Request) -> Result<()> {
+    let out = &request.out;
+    if !out.join(JOINED).exists() {
+        return Ok(());
+    }
+    let resolve = |folder: &PathBuf| study::resolved(folder).unwrap_or_else(|_| folder.clone());
+    let folders = Joined::read(out)?.folders(&study::resolved(out)?);
+    let of: Vec<PathBuf> = folders.iter().map(resolve).collect();
+    let asked: Vec<PathBuf> = request.folders.iter().map(resolve).collect();
+    if request.figure.is_none() && of == asked {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{} has a joined report ({JOINED} is in it), which would be overwritten or get a file that is not of it; name another folder with --out",
+        out.display()
+    )))
 }
 
 /// The studies in the folders, for a report by a version of the program.

@@ -151,7 +151,8 @@ pub struct Contrast {
     pub method: String,
     /// Smallest effect that would be found with the asked power; none where the interval is flat.
     pub detectable: Option<f64>,
-    /// For `trend` of exact match, [`cochran_armitage`](crate::stats::cochran_armitage)'s z of the rates at the second time, as a description.
+    /// For `trend` of exact match, [`cochran_armitage`](crate::stats::cochran_armitage)'s z of the gained among the documents not
+    /// reproduced at the first time, as a description.
     pub z: Option<f64>,
     /// Clusters, of both sides where there are two.
     pub clusters: u64,

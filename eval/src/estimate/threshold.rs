@@ -86,6 +86,10 @@ pub struct Threshold {
     pub documents: Vec<u64>,
     /// Of these, the documents that were gained.
     pub gained: Vec<u64>,
+    /// For each rung, the control documents of all trials that were not reproduced at `warm`.
+    pub control_documents: Vec<u64>,
+    /// Of these, the documents that were gained although they were not presented.
+    pub control_gained: Vec<u64>,
     /// The answer.
     pub place: Place,
     /// Number of parameters where the curve crosses the rate, between two rungs.
@@ -122,8 +126,8 @@ pub struct Threshold {
 /// `logit p = a + b log10 N + c ln(1 + e) + d log10 N ln(1 + e) + family`, by [`firth`]; a cluster with several windows counts as
 /// one trial. Intervals: percentiles over resampled clusters, each with all its models, trials and windows.
 ///
-/// Where a family gained nothing, or every treated document, its curve is the penalty's and not the data's: the answer then is
-/// what the [`clopper_pearson`] interval of the largest or smallest rung at those presentations excludes.
+/// Where a family gained nothing, or every document, of those presented so often (of all treated ones, if no bucket was), its
+/// curve there is the penalty's or that of other buckets: the answer then is what the [`clopper_pearson`] interval of the largest or smallest rung at those presentations excludes.
 ///
 /// # Errors
 /// A model that `models` does not name, scores that don't pair up, a question outside (0, 1).
@@ -154,7 +158,8 @@ pub fn thresholds(
         let fit = firth(&groups);
         let replicates = ladder.replicates(question, analysis);
         for (index, family) in ladder.families.iter().enumerate() {
-            let (answer, (low, high, identified)) = match ladder.outcomes(&groups, index) {
+            let outcomes = ladder.outcomes(&groups, index, question.exposures);
+            let (answer, (low, high, identified)) = match outcomes {
                 Outcomes::Mixed => (
                     ladder.answer(&groups, fit.as_deref(), index, question),
                     interval(&replicates, index, analysis.level),
@@ -166,6 +171,7 @@ pub fn thresholds(
             };
             let rungs = ladder.rungs(index);
             let counts = ladder.counts(index, question.exposures);
+            let control = ladder.counts(index, 0);
             let above = answer
                 .parameters
                 .map(|parameters| rungs.partition_point(|&rung| (rung as f64) < parameters));
@@ -183,6 +189,8 @@ pub fn thresholds(
                 rungs,
                 documents: counts.iter().map(|count| count.documents).collect(),
                 gained: counts.iter().map(|count| count.gained).collect(),
+                control_documents: control.iter().map(|count| count.documents).collect(),
+                control_gained: control.iter().map(|count| count.gained).collect(),
                 low_place: low.place,
                 low: low.parameters,
                 high_place: high.place,
@@ -231,7 +239,7 @@ struct Share {
     hits: f64,
 }
 
-/// What became of the treated documents of a family.
+/// What became of documents of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcomes {
     NoneGained,
@@ -368,11 +376,18 @@ impl<'a> Ladder<'a> {
         groups
     }
 
-    /// What became of the treated documents of a family.
-    fn outcomes(&self, groups: &[Cell], family: usize) -> Outcomes {
+    /// What became of the documents of a family that were presented so often, or of all treated ones if none were.
+    fn outcomes(&self, groups: &[Cell], family: usize, exposures: u32) -> Outcomes {
         let (mut trials, mut hits) = (0.0, 0.0);
+        let is_asked = |group: &Group| group.exposures == exposures && self.family(group) == family;
+        let has_asked = self.groups.iter().any(is_asked);
         for (group, cell) in self.groups.iter().zip(groups) {
-            if group.exposures > 0 && self.family(group) == family {
+            let counts = if has_asked {
+                is_asked(group)
+            } else {
+                group.exposures > 0 && self.family(group) == family
+            };
+            if counts {
                 trials += cell.trials;
                 hits += cell.hits;
             }
@@ -446,7 +461,7 @@ impl<'a> Ladder<'a> {
         if Some(question.exposures) > largest {
             return Answer::at(Place::Unidentified);
         }
-        match self.outcomes(groups, family) {
+        match self.outcomes(groups, family, question.exposures) {
             Outcomes::NoneGained => return Answer::at(Place::Above),
             Outcomes::AllGained => return Answer::at(Place::Below),
             Outcomes::Mixed => {}

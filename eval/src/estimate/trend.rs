@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::contrast::{Cell, clusters};
 use super::{Analysis, Contrast, ContrastKind, Measure, Pair};
 use crate::Result;
-use crate::stats::{Dose, Dosed, cochran_armitage, slope, smallest_detectable};
+use crate::stats::{Dose, Dosed, cochran_armitage, slope};
 
 /// The slope of the change on ln(1 + e) over all buckets; nothing where there are fewer than three, since two have a difference.
 pub(super) fn over_exposures(
@@ -42,22 +42,19 @@ pub(super) fn over_exposures(
         high: slope.interval.map_or(slope.estimate, |ends| ends.high),
         p: Some(slope.p),
         method: format!("{interval}+permutation"),
-        detectable: slope
-            .interval
-            .map(|ends| smallest_detectable(slope.estimate, ends, analysis.level, analysis.power)),
         z: (cell.measure == Measure::Exact).then(|| cochran_armitage(&doses).z),
         clusters: units.len() as u64,
         ..cell.contrast(ContrastKind::Trend, analysis)
     }))
 }
 
-/// Documents and hits at the second time, by ln(1 + e).
+/// Documents not reproduced at the first time, and those of them that were gained, by ln(1 + e).
 fn doses(pairs: &[Pair<'_>]) -> Vec<Dose> {
     let mut levels: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for pair in pairs {
         let level = levels.entry(pair.epochs).or_default();
-        level.0 += u64::from(pair.last.exact);
-        level.1 += 1;
+        level.0 += u64::from(!pair.first.exact && pair.last.exact);
+        level.1 += u64::from(!pair.first.exact);
     }
     levels
         .into_iter()

@@ -139,12 +139,19 @@ fn nothing_is_said_beyond_the_ends_of_the_ladder() {
         (always.place, always.low_place),
         (Place::Below, Place::Below)
     );
-    // Of the rungs that gained nothing, the resamples know more than the penalty of their fit.
+    // Gains after other numbers of presentations leave those after one open.
     let last = threshold(
         &ladder(|rung, exposures| usize::from(rung == 4 && exposures == 4)),
         ONCE,
     );
-    assert_eq!(last.high_place, Place::Above, "{last:?}");
+    assert_eq!(last.place, Place::Unidentified, "none of 24 at 1: {last:?}");
+    // What the control gains is no evidence of what was asked.
+    let control = threshold(
+        &ladder(|_, exposures| if exposures == 0 { 6 } else { 0 }),
+        most(0.1),
+    );
+    assert_eq!(control.place, Place::Unidentified, "{control:?}");
+    assert_eq!(control.control_gained, vec![6; 5]);
     let more = Question {
         exposures: 5,
         ..ONCE

@@ -211,7 +211,7 @@ fn treated(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
             };
             let detectable = contrast.detectable.map_or_else(String::new, |value| {
                 format!(
-                    "; smallest difference detectable at power {}: {}",
+                    "; smallest difference detectable at power {}, without adjustment: {}",
                     number(study.power),
                     number(value)
                 )
@@ -293,7 +293,7 @@ fn log_probability(study: &Study, model: &str, arm: &str, text: Text) -> Text {
             contrast
                 .detectable
                 .map_or_else(String::new, |value| format!(
-                    "; smallest change detectable at power {}: {} nats",
+                    "; smallest change detectable at power {}, without adjustment: {} nats",
                     number(study.power),
                     number(value)
                 ))

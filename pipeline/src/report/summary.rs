@@ -20,6 +20,8 @@ fn thresholds(study: &Study) -> Value {
         json!({
             "arm": row.arm, "suffix": row.suffix, "prefix": row.prefix, "family": row.family,
             "rate": row.rate, "exposures": row.exposures, "rungs": row.rungs,
+            "documents": row.documents, "gained": row.gained,
+            "control_documents": row.control_documents, "control_gained": row.control_gained,
             "place": row.place.as_str(), "parameters": row.parameters,
             "rung_below": row.rung_below, "rung_above": row.rung_above,
             "low_place": row.low_place.as_str(), "low": row.low,

@@ -248,6 +248,13 @@ fn figures_and_folders(store: &Store, names: &[&str]) {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("the report of 1 study is "), "{text}");
     assert!(store.read("copy/report.md") == store.read("alone-0/report.md"));
+    // The same again is no other report; another study, or a figure, is.
+    assert_eq!(store.report(&["alone-0"], "copy", &[]).0, 0);
+    for (study, more) in [("alone-1", &[][..]), ("alone-0", &["--figure", "overlap"])] {
+        let (code, text) = store.report(&[study], "copy", more);
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains("joined.json is in it"), "{text}");
+    }
 
     let before = store.read("alone-2/report.md");
     let (code, text) = store.report(&names[..2], "alone-2", &[]);

@@ -774,7 +774,7 @@ fn s01_zero_hits_keep_their_upper_bound() {
 fn s04_level_detectable_and_adjusted_p_are_printed() {
     let markdown = files(&QUICKSTART)("report.md");
     for text in [
-        "smallest difference detectable at power 0.8: 0.21",
+        "smallest difference detectable at power 0.8, without adjustment: 0.21",
         "p adjusted",
         "95 %",
     ] {

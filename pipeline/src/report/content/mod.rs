@@ -180,7 +180,7 @@ fn decided(study: &Study) -> (&'static str, String) {
     let asked = match asked.as_slice() {
         [] => "a question that none of them asked before its training".to_owned(),
         names => format!(
-            "asked before training of the models of {} only",
+            "asked before training of the models of {}, of each study alone",
             names.join(", ")
         ),
     };
@@ -306,7 +306,7 @@ fn dose(study: &Study, blocks: &mut Vec<Block>) {
         caption: Text::from(format!(
             "All documents scored at the end of the warm-up and every so many steps after it: exact match of the last {} tokens, \
              and the mean log-probability of these tokens, trials pooled, with {} intervals (percentile bootstrap over clusters; \
-             Wilson where no cluster differs). Left: by step, the warm-up included. Right: documents that are not presented again, \
+             Wilson where no cluster differs; with few clusters or hits they cover less than they say, see eval/COVERAGE.md). Left: by step, the warm-up included. Right: documents that are not presented again, \
              by steps since their last presentation, which shows what is forgotten; a point stands at the least of the steps taken \
              together and holds the documents that were scored so many steps after their last presentation, so neighbouring points \
              are not of the same documents (their numbers are below).",
@@ -322,7 +322,7 @@ fn dose(study: &Study, blocks: &mut Vec<Block>) {
             "Arm",
             "Bucket",
             "Steps since, from",
-            "Documents",
+            "Scores of documents",
             "Clusters",
             "Exact match",
             "Mean log p, nats",

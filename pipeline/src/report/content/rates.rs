@@ -167,7 +167,8 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
     let mut table = Table::new(
         format!(
             "Differences of rates, and of log-probabilities in nats; a trend is the slope on ln(1 + presentations) over all buckets, \
-             and z describes it by Cochran and Armitage. p of sign flips is exact where their patterns could be counted; of {} \
+             whose interval (percentile bootstrap over clusters) covers less than it says where few documents changed, and z describes it by \
+             Cochran and Armitage, of the documents gained. p of sign flips is exact where their patterns could be counted; of {} \
              random permutations it is at least {}. The primary contrast ({} of {} at {} presentations, {} to {}) is in bold; \
              the margin for Goldfish is {}.",
             count(primary.resamples),
@@ -193,6 +194,7 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
             "p adjusted",
             "Family",
             &detectable,
+            "z",
             "Clusters",
             "Suffix",
             "Prefix",
@@ -213,18 +215,19 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
         } else {
             findings::kind(&row.kind).to_owned()
         };
-        let difference = with_interval(row.estimate.unwrap_or(f64::NAN), row.low, row.high);
-        let z = row
-            .z
-            .map_or_else(String::new, |z| format!("; z {}", number(z)));
-        let method = findings::methods(&row.method) + &z;
+        let estimate = row.estimate.unwrap_or(f64::NAN);
+        let difference = if row.method.starts_with("flat") {
+            format!("{} (no spread)", number(estimate))
+        } else {
+            with_interval(estimate, row.low, row.high)
+        };
         table.rows.push(vec![
             name.into(),
             row.measure.replace('_', " ").into(),
             arm_name(&row.arm),
             row.bucket.as_str().into(),
             format!("{} → {}", row.from, row.to).into(),
-            method.into(),
+            findings::methods(&row.method).into(),
             if is_primary {
                 Text::new().strong(difference)
             } else {
@@ -235,6 +238,7 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
             p_value(row.p_adjusted).into(),
             row.family.as_str().into(),
             optional(row.detectable).into(),
+            optional(row.z).into(),
             count(row.clusters).into(),
             count(u64::from(row.suffix)).into(),
             row.prefix.as_str().into(),

@@ -80,6 +80,7 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
             "Resamples with an answer",
             "Clusters",
             "Gained by rung",
+            "Control gained by rung",
             "a",
             "b",
             "c",
@@ -96,11 +97,8 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
             size(row.high_place, row.high).into(),
             percent(row.identified).into(),
             count(row.clusters).into(),
-            (0..row.rungs.len())
-                .map(|rung| gained(row, rung))
-                .collect::<Vec<_>>()
-                .join(", ")
-                .into(),
+            by_rung(row, &row.gained, &row.documents).into(),
+            by_rung(row, &row.control_gained, &row.control_documents).into(),
         ];
         let coefficient = |index: usize| row.coefficients.get(index).copied();
         line.extend((0..4).map(|index| number(coefficient(index).unwrap_or(f64::NAN)).into()));
@@ -194,19 +192,53 @@ fn sentence(row: &Threshold) -> String {
         ),
     };
     format!(
-        "{}, {}: {answer} ({}; of those documents the smallest rung gained {}, the largest {}).",
+        "{}, {}: {answer} ({}; {}).",
         row.arm,
         row.family,
         interval(row),
-        gained(row, 0),
-        gained(row, row.rungs.len() - 1)
+        evidence(row)
     )
+}
+
+/// What the ends of the ladder show by themselves.
+fn evidence(row: &Threshold) -> String {
+    let last = row.rungs.len() - 1;
+    let own = if row.documents.iter().sum::<u64>() == 0 {
+        "no document was presented so often, so the curve between other numbers of presentations answers".to_owned()
+    } else {
+        format!(
+            "of those documents the smallest rung gained {}, the largest {}",
+            gained(row, 0),
+            gained(row, last)
+        )
+    };
+    let control = if row.control_gained.iter().sum::<u64>() > 0 {
+        let of = |rung| of(&row.control_gained, &row.control_documents, rung);
+        format!(
+            "; of the control, never presented, the smallest gained {}, the largest {}: the rate asked for is not beyond the control's",
+            of(0),
+            of(last)
+        )
+    } else {
+        String::new()
+    };
+    own + &control
+}
+
+fn by_rung(row: &Threshold, gained: &[u64], documents: &[u64]) -> String {
+    let rungs = 0..row.rungs.len();
+    let each = rungs.map(|rung| of(gained, documents, rung));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// `3 of 96`.
 fn gained(row: &Threshold, rung: usize) -> String {
+    of(&row.gained, &row.documents, rung)
+}
+
+fn of(gained: &[u64], documents: &[u64], rung: usize) -> String {
     let at = |counts: &[u64]| counts.get(rung).copied().map_or_else(String::new, count);
-    format!("{} of {}", at(&row.gained), at(&row.documents))
+    format!("{} of {}", at(gained), at(documents))
 }
 
 fn times(presentations: u32) -> String {
@@ -278,6 +310,8 @@ mod tests {
             parameters: at,
             documents: vec![96; 3],
             gained: vec![0, 2, 11],
+            control_documents: vec![96; 3],
+            control_gained: vec![0; 3],
             rung_below: at.map(|_| 4_000_000),
             rung_above: at.map(|_| 21_000_000),
             low_place: low.0,
