@@ -87,7 +87,7 @@ pub fn run(request: &Request, ranks: &Ranks, events: &Events) -> Result<()> {
         }
     }
     ranks.lead(|| {
-        tried.extend(earlier(request, &tried));
+        tried.extend(earlier(request, &tried, events));
         let order = |one: &Tried| {
             let model = experiment
                 .models
@@ -114,15 +114,25 @@ fn without_rates(experiment: &Experiment) -> Value {
     value
 }
 
-/// What an earlier search of the same study tried and this one did not.
-fn earlier(request: &Request, tried: &[Tried]) -> Vec<Tried> {
+/// What an earlier search of the same study tried and this one did not. One of other settings is replaced, and it is said.
+fn earlier(request: &Request, tried: &[Tried], events: &Events) -> Vec<Tried> {
     let path = request
         .store
         .published(&request.experiment.name)
         .join("rates.json");
-    let search = fs::read(path).ok();
+    let search = fs::read(&path).ok();
     let search: Option<Search> = search.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let search = search.filter(|search| search.experiment == without_rates(&request.experiment));
+    let search = match search {
+        Some(search) if search.experiment != without_rates(&request.experiment) => {
+            let path = path.display();
+            let sentence = format!(
+                "{path} was of other settings and is replaced; what it trained is kept in the store"
+            );
+            events.tell("replaced", json!({ "record": path.to_string() }), &sentence);
+            None
+        }
+        search => search,
+    };
     let is_new = |one: &Tried| {
         let again = |other: &Tried| (&other.model, other.peak) == (&one.model, one.peak);
         !tried.iter().any(again)
