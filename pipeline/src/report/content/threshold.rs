@@ -215,7 +215,7 @@ fn evidence(row: &Threshold) -> String {
     let control = if row.control_gained.iter().sum::<u64>() > 0 {
         let of = |rung| of(&row.control_gained, &row.control_documents, rung);
         format!(
-            "; of the control, never presented, the smallest gained {}, the largest {}: the rate asked for is not beyond the control's",
+            "; of the control, never presented, the smallest gained {}, the largest {}: the rate counts all gains, not those beyond the control",
             of(0),
             of(last)
         )
