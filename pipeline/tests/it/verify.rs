@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use axmem_datasets::files;
 use axmem_datasets::table::{self, Record};
 use axmem_eval::ScoreRow;
-use axmem_eval::estimate::{Contrast, Estimate};
+use axmem_eval::estimate::{Contrast, Estimate, ProbeRow};
 use serde_json::{Value, json};
 
 use crate::support::{axmem, finish, run_smoke};
@@ -68,8 +68,12 @@ struct Study {
 
 impl Study {
     fn run() -> Self {
+        Self::run_with(&[])
+    }
+
+    fn run_with(sets: &[&str]) -> Self {
         let store = tempfile::tempdir().expect("a folder");
-        let (code, text) = finish(&mut run_smoke(store.path(), &[]));
+        let (code, text) = finish(&mut run_smoke(store.path(), sets));
         assert_eq!(code, 0, "{text}");
         Self { store }
     }
@@ -278,6 +282,26 @@ fn an_edited_rate_is_found_though_every_hash_was_fixed() {
         "{}",
         said.list()
     );
+}
+
+/// The last probe of a training and the scores after it are made from the same weights.
+#[test]
+fn a_probe_that_differs_from_the_scores_after_training_is_found() {
+    let study = Study::run_with(&["--set", "train.probes={every: 2}"]);
+    let probes = study.artefact("train-v1").join("probes.parquet");
+    edit(&probes, |rows: &mut Vec<ProbeRow>| {
+        let last = rows.iter().map(|row| row.step).max();
+        let row = rows.iter_mut().find(|row| Some(row.step) == last);
+        let row = row.expect("a probe");
+        row.exact[0] ^= true;
+        row.log_probability[0] -= 0.5;
+    });
+    study.cover_up(&probes);
+    let said = verify(&study.results());
+    for field in ["exact", "log_probability"] {
+        let words = ["last step", field];
+        assert!(said.names(&probes, &words), "{field}: {}", said.list());
+    }
 }
 
 #[test]

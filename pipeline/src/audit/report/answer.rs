@@ -4,8 +4,8 @@ use axmem_eval::estimate::{Contrast, ContrastKind, Estimate, Measure};
 
 use super::{Cell, after_prefix, cells, set_name, verdict};
 use crate::audit::findings::Findings;
-use crate::report::findings::{method, methods};
 use crate::report::format::{count, number, p_value, percent, plural};
+use crate::report::interval::{method, methods};
 use crate::report::page::{Block, Text};
 
 pub(super) fn push(findings: &Findings, blocks: &mut Vec<Block>) {

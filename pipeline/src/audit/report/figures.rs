@@ -9,8 +9,8 @@ use super::curves::{HEIGHT, Line, Panel, falling, pixels};
 use super::{Cell, cells};
 use crate::audit::findings::{Findings, Scored};
 use crate::report::chart::{self, colour, marker, round_ticks};
-use crate::report::findings::method;
 use crate::report::format::{count, number, percent, plural};
+use crate::report::interval::method;
 use crate::report::page::{Block, Text};
 
 /// A figure and what stands under it.

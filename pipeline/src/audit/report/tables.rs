@@ -4,8 +4,8 @@ use axmem_eval::estimate::ContrastKind;
 
 use super::{Cell, cells, set_name};
 use crate::audit::findings::Findings;
-use crate::report::findings::{Interval, method, methods};
 use crate::report::format::{NONE, count, number, optional, p_value, percent, with_interval};
+use crate::report::interval::{Interval, method, methods};
 use crate::report::page::{Block, Table, Text};
 
 pub(super) fn push(findings: &Findings, blocks: &mut Vec<Block>) {

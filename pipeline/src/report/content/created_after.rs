@@ -7,8 +7,8 @@ use axmem_datasets::created_after::SHORTEST_RUN;
 use super::rates::rate_table;
 use super::{arm_name, arm_order, time_name, time_order, trial_name};
 use crate::report::Inputs;
-use crate::report::findings;
 use crate::report::format::{NONE, count, number, percent, plural};
+use crate::report::interval::{Interval, method};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::{CreatedAfter, Study};
 use crate::report::tables::Estimate;
@@ -169,8 +169,8 @@ fn rates(study: &Study, group: &CreatedAfter) -> Table {
             "Time",
             "Suffix",
             "Rate",
-            findings::method("wilson"),
-            findings::method("clopper_pearson"),
+            method("wilson"),
+            method("clopper_pearson"),
             "Documents",
             "Hits",
             "Fragile",
@@ -198,16 +198,7 @@ fn rates(study: &Study, group: &CreatedAfter) -> Table {
                 && other.suffix == row.suffix
         });
         let cell = |row: Option<&Estimate>| match row {
-            Some(row) => findings::Interval {
-                method: &row.method,
-                clusters: row.clusters,
-                documents: row.documents,
-                rate: row.rate,
-                low: row.low,
-                high: row.high,
-                level: row.level,
-            }
-            .text(),
+            Some(row) => Interval::from(row).text(),
             None => NONE.into(),
         };
         table.rows.push(vec![

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{arm_name, arm_order, time_name, time_order, trial_name};
 use crate::report::findings;
 use crate::report::format::{NONE, count, number, optional, p_value, percent, with_interval};
+use crate::report::interval::{Interval, method, methods};
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::{SIZE, Study};
 use crate::report::tables::Estimate;
@@ -91,9 +92,9 @@ pub(super) fn rate_table(
         .filter(|method| rows.iter().any(|row| row.method.starts_with(method)))
         .collect();
     let mut header = vec!["Arm", "Bucket", "Time", "Rate"];
-    header.extend(methods.iter().map(|method| match *method {
+    header.extend(methods.iter().map(|name| match *name {
         "bootstrap" => "Bootstrap",
-        other => findings::method(other),
+        other => method(other),
     }));
     header.extend([
         "Documents",
@@ -128,16 +129,7 @@ pub(super) fn rate_table(
             line.push(match cell {
                 // Named after the method that stands in where resamples do not differ.
                 Some(row) if row.method != *method => Text::new().faint("no spread"),
-                Some(row) => findings::Interval {
-                    method,
-                    clusters: row.clusters,
-                    documents: row.documents,
-                    rate: row.rate,
-                    low: row.low,
-                    high: row.high,
-                    level: row.level,
-                }
-                .text(),
+                Some(row) => Interval::from(*row).text(),
                 None => NONE.into(),
             });
         }
@@ -227,7 +219,7 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
             arm_name(&row.arm),
             row.bucket.as_str().into(),
             format!("{} → {}", row.from, row.to).into(),
-            findings::methods(&row.method).into(),
+            methods(&row.method).into(),
             if is_primary {
                 Text::new().strong(difference)
             } else {

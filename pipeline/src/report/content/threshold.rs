@@ -4,8 +4,8 @@ use axmem_eval::estimate::{Place, Threshold};
 
 use super::{arm_name, arm_order};
 use crate::report::figure;
-use crate::report::findings;
 use crate::report::format::{count, number, p_value, parameters, percent, with_interval};
+use crate::report::interval::methods;
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::{SIZE, Study};
 
@@ -145,7 +145,7 @@ fn sizes(study: &Study, blocks: &mut Vec<Block>) {
             row.measure.replace('_', " ").into(),
             arm_name(&row.arm),
             row.bucket.as_str().into(),
-            findings::methods(&row.method).into(),
+            methods(&row.method).into(),
             difference.into(),
             percent(row.level).into(),
             p_value(row.p).into(),

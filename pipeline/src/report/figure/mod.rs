@@ -20,7 +20,7 @@ use plotters::style::text_anchor::HPos;
 use super::chart::{
     Axis, Canvas, LABEL_SIZE, TICK_SIZE, TITLE_SIZE, WIDTH, colour, draw, marker, text_style,
 };
-use super::findings::method;
+use super::interval::method;
 use super::study::Study;
 
 const LEGEND_HEIGHT: i32 = 44;
