@@ -98,7 +98,7 @@ impl Stage {
         match self {
             Self::Tokens | Self::Buckets | Self::Score => 2,
             Self::Report => 4,
-            Self::Estimate => 5,
+            Self::Estimate => 6,
             _ => 1,
         }
     }

@@ -67,12 +67,13 @@ pub fn did(
         .filter(|unit| unit.sides.iter().any(|side| *side != Side::Neither))
         .collect();
     let identity: Vec<usize> = (0..units.len()).collect();
-    let estimate = statistic(&units, &identity, &identity)?;
+    let trials = Trials::new(&units);
+    let estimate = trials.statistic(&identity, &identity)?;
 
     let treated = side_means(&units, Side::Treated);
     let control = side_means(&units, Side::Control);
     let resampled = (!is_constant(&treated) && !is_constant(&control))
-        .then(|| resample(&units, estimate, resamples, seed))
+        .then(|| resample(&units, &trials, estimate, resamples, seed))
         .filter(|sorted| {
             let ends = sorted.first().zip(sorted.last());
             ends.is_some_and(|(least, most)| most - least > SLACK)
@@ -97,7 +98,8 @@ pub fn did(
         .into_par_iter()
         .filter(|&stream| {
             let mut random = Random::new(seed.rotate_left(32), stream);
-            statistic(&units, &random.shuffled(units.len()), &identity)
+            trials
+                .statistic(&random.shuffled(units.len()), &identity)
                 .is_some_and(|value| value.abs() >= estimate.abs() - SLACK)
         })
         .count();
@@ -110,36 +112,56 @@ pub fn did(
 }
 
 /// Sorted estimates of resamples that draw clusters within each stratum of equal sides.
-fn resample(units: &[&Unit], estimate: f64, resamples: usize, seed: u64) -> Vec<f64> {
+fn resample(
+    units: &[&Unit],
+    trials: &Trials,
+    estimate: f64,
+    resamples: usize,
+    seed: u64,
+) -> Vec<f64> {
     let strata = Strata::new(units.iter().map(|unit| &unit.sides));
     sorted_replicates(resamples, seed, |random| {
         let drawn = strata.draw(random);
         // A stratum keeps its size, so a trial with both sides keeps both.
-        statistic(units, &drawn, &drawn).unwrap_or(estimate)
+        trials.statistic(&drawn, &drawn).unwrap_or(estimate)
     })
 }
 
-/// The estimate when entry i takes its sides from unit `sides[i]` and its changes from `changes[i]`.
-fn statistic(units: &[&Unit], sides: &[usize], changes: &[usize]) -> Option<f64> {
-    let trials = units.first()?.sides.len();
-    let (mut total, mut counted) = (0.0, 0_u32);
-    for trial in 0..trials {
-        let (mut treated, mut control) = ((0.0, 0_u32), (0.0, 0_u32));
-        for (&side, &change) in sides.iter().zip(changes) {
-            let cell = match units[side].sides[trial] {
-                Side::Treated => &mut treated,
-                Side::Control => &mut control,
-                Side::Neither => continue,
-            };
-            cell.0 += units[change].changes[trial];
-            cell.1 += 1;
-        }
-        if treated.1 > 0 && control.1 > 0 {
-            total += treated.0 / f64::from(treated.1) - control.0 / f64::from(control.1);
-            counted += 1;
-        }
+/// Sides and changes by trial, then by unit, so that a resample passes over them in order.
+struct Trials(Vec<(Vec<Side>, Vec<f64>)>);
+
+impl Trials {
+    fn new(units: &[&Unit]) -> Self {
+        let trials = units.first().map_or(0, |unit| unit.sides.len());
+        let of_trial = |trial: usize| {
+            units
+                .iter()
+                .map(move |unit| (unit.sides[trial], unit.changes[trial]))
+        };
+        Self((0..trials).map(|trial| of_trial(trial).unzip()).collect())
     }
-    (counted > 0).then(|| total / f64::from(counted))
+
+    /// The estimate when entry i takes its sides from unit `sides[i]` and its changes from `changes[i]`.
+    fn statistic(&self, sides: &[usize], changes: &[usize]) -> Option<f64> {
+        let (mut total, mut counted) = (0.0, 0_u32);
+        for (side_of, change_of) in &self.0 {
+            let (mut sums, mut counts) = ([0.0; 3], [0_u32; 3]);
+            for (&side, &change) in sides.iter().zip(changes) {
+                let side = side_of[side] as usize;
+                sums[side] += change_of[change];
+                counts[side] += 1;
+            }
+            let mean = |side: Side| {
+                let count = counts[side as usize];
+                (count > 0).then(|| sums[side as usize] / f64::from(count))
+            };
+            if let (Some(treated), Some(control)) = (mean(Side::Treated), mean(Side::Control)) {
+                total += treated - control;
+                counted += 1;
+            }
+        }
+        (counted > 0).then(|| total / f64::from(counted))
+    }
 }
 
 fn side_means(units: &[&Unit], wanted: Side) -> Vec<f64> {

@@ -6,7 +6,11 @@ use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 const STEPS: usize = 100;
 /// Halvings of a step that does not raise the likelihood, at most.
 const HALVINGS: usize = 30;
-/// A fit has converged when no component of the score is above this share of the number of trials, plus itself.
+/// Share of the likelihood that is rounding.
+const FLAT: f64 = 1e-12;
+/// A fit has converged when its next step is below this share of the coefficients, plus itself.
+const STEP: f64 = 1e-12;
+/// So it has when no component of the score is above this share of the number of trials, plus itself.
 const SCORE: f64 = 1e-13;
 
 /// Equal trials: `hits` of `trials` under the covariates `x`.
@@ -39,15 +43,20 @@ pub fn firth(cells: &[Cell]) -> Option<Vec<f64>> {
             break;
         }
         let step = now.information.solve(&score);
-        // Half a step is tried where a whole one overshoots.
+        if step.amax() <= STEP * (1.0 + now.coefficients.amax()) {
+            break;
+        }
+        // Half a step is tried where a whole one overshoots. Near the maximum the likelihood is flat to its last digits and
+        // can't tell one step from another; the size of the step can.
+        let flat = FLAT * (1.0 + now.likelihood.abs());
         let next = (0..HALVINGS).find_map(|halvings| {
             let shorter = &step * 0.5_f64.powi(halvings as i32);
             State::new(&cells, &x, &now.coefficients + shorter)
-                .filter(|next| next.likelihood >= now.likelihood)
+                .filter(|next| next.likelihood >= now.likelihood - flat)
         });
         match next {
             Some(next) => now = next,
-            // No step raises it: this is the maximum to the last bits.
+            // No step raises it.
             None => break,
         }
     }
@@ -79,7 +88,10 @@ impl State {
             let partition = eta.max(0.0) + (-eta.abs()).exp().ln_1p();
             likelihood += cell.hits * eta - cell.trials * partition;
         }
-        let information = Cholesky::new(x.transpose() * DMatrix::from_diagonal(&weights) * x)?;
+        let weighted = DMatrix::from_fn(x.nrows(), x.ncols(), |row, column| {
+            weights[row] * x[(row, column)]
+        });
+        let information = Cholesky::new(x.tr_mul(&weighted))?;
         let diagonal = information.l_dirty().diagonal();
         // Dependent columns leave a pivot of rounding errors.
         if diagonal.min() < 1e-7 * diagonal.max() {
@@ -105,7 +117,7 @@ impl State {
                 self.weights[index] * x.row(index).dot(&spread.column(index).transpose());
             residuals[index] = cell.hits - cell.trials * p + leverage * (0.5 - p);
         }
-        x.transpose() * residuals
+        x.tr_mul(&residuals)
     }
 }
 

@@ -28,7 +28,7 @@ fn rows<R: table::Record>(store: &Path, name: &str) -> Vec<R> {
     let summary = fs::read_to_string(store.join("smoke-ladder/summary.json")).expect("a summary");
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     let key = summary["artefacts"]["estimate"].as_str().expect("a key");
-    table::read(store.join("estimate-v5").join(key).join(name)).expect("a table")
+    table::read(store.join("estimate-v6").join(key).join(name)).expect("a table")
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn the_ledger_is_the_plan_with_padding_resume_and_four_ranks() {
         .iter()
         .map(|row| ((row.document.as_str(), row.trial), row.epochs))
         .collect();
-    let ledger: Vec<Exposure> = rows(store.path(), "estimate-v5", "exposures.parquet");
+    let ledger: Vec<Exposure> = rows(store.path(), "estimate-v6", "exposures.parquet");
 
     // Every document as often as its bucket says, numbered from 1.
     let mut presented: BTreeMap<(&str, u32, &str), Vec<u32>> = BTreeMap::new();

@@ -181,7 +181,7 @@ fn exactly_the_planted_documents_are_found_through_a_whole_study() {
     let summary = fs::read_to_string(store.join("planted/summary.json")).expect("a summary");
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     let key = summary["artefacts"]["estimate"].as_str().expect("a key");
-    let estimate = files::list(store.join("estimate-v5"))
+    let estimate = files::list(store.join("estimate-v6"))
         .expect("artefacts")
         .into_iter()
         .find(|path| path.ends_with(key))

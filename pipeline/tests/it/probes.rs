@@ -51,7 +51,7 @@ fn training_is_scored_every_few_steps_and_at_its_end() {
         );
     }
 
-    let curves: Vec<Curve> = rows(probed.path(), "estimate-v5", "curves.parquet");
+    let curves: Vec<Curve> = rows(probed.path(), "estimate-v6", "curves.parquet");
     let at_end = |row: &&Curve| row.axis == Axis::Step && row.at == 15;
     // Two arms, three buckets, two lengths of suffix.
     assert_eq!(curves.iter().filter(at_end).count(), 12);

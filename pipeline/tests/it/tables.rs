@@ -73,7 +73,7 @@ fn one_count_of_steps_joins_all_tables() {
     let warmup: Vec<Recorded> = rows(folder.path(), "warmup-v1", "steps.parquet");
     assert_eq!(warmup.iter().map(|row| row.step).min(), Some(1));
     assert_eq!(warmup.iter().map(|row| row.step).max(), Some(10));
-    let exposures: Vec<Exposure> = rows(folder.path(), "estimate-v5", "exposures.parquet");
+    let exposures: Vec<Exposure> = rows(folder.path(), "estimate-v6", "exposures.parquet");
     assert!(!exposures.is_empty());
     for row in &exposures {
         let rate = rates[&(row.arm.as_str(), row.trial, u64::from(row.step))];

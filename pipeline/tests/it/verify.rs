@@ -234,7 +234,7 @@ fn a_clean_study_is_verified_and_one_flipped_byte_in_any_file_is_found() {
 #[test]
 fn an_edited_rate_is_found_though_every_hash_was_fixed() {
     let study = Study::run();
-    let estimate = study.artefact("estimate-v5");
+    let estimate = study.artefact("estimate-v6");
     let estimates = estimate.join("estimates.parquet");
     let mut recorded = 0.0;
     edit(&estimates, |rows: &mut Vec<Estimate>| {
