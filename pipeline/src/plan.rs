@@ -97,7 +97,7 @@ impl Stage {
     pub fn version(self) -> u32 {
         match self {
             Self::Tokens | Self::Buckets | Self::Score => 2,
-            Self::Report => 4,
+            Self::Report => 5,
             Self::Estimate => 6,
             _ => 1,
         }

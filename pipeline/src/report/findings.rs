@@ -108,6 +108,7 @@ pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option
                 "; no arm of the standard loss was trained, so there is nothing to compare with"
                     .to_owned()
             }
+            _ if verdict == Verdict::NotShown => too_few(study, model, arm).unwrap_or_default(),
             _ => String::new(),
         };
         Text::from(format!(
@@ -121,6 +122,20 @@ pub(super) fn verdict(study: &Study, model: &str, arm: &str) -> (Verdict, Option
         ))
     });
     (verdict, reason)
+}
+
+/// Said where not a single document changed and the interval is still wider than the margin: the verdict was out of reach.
+fn too_few(study: &Study, model: &str, arm: &str) -> Option<String> {
+    let primary = &study.primary;
+    let hits = |bucket: &str| {
+        let at = |time: &str| Some(study.estimate(model, arm, bucket, time)?.hits);
+        Some(at(&primary.from)? + at(&primary.to)?)
+    };
+    let is_still = hits(&primary.bucket)? == 0 && hits(study.control()?)? == 0;
+    is_still.then(|| {
+        "; nothing was reproduced in either bucket, so with these numbers of clusters no outcome could have shown it: more are needed"
+            .to_owned()
+    })
 }
 
 /// What the primary contrast measures of an arm, in words.
@@ -286,7 +301,8 @@ fn log_probability(study: &Study, model: &str, arm: &str, text: Text) -> Text {
             )
         ))
         .plain(format!(
-            " ({}, {}{}).",
+            " ({}{}, {}{}).",
+            means(study, contrast),
             methods(&contrast.method),
             tested(study, contrast),
             contrast
@@ -297,6 +313,33 @@ fn log_probability(study: &Study, model: &str, arm: &str, text: Text) -> Text {
                     number(value)
                 ))
         ))
+}
+
+/// `from −210 to −96 in the bucket, from −205 to −340 in the control; `: which of them moved.
+fn means(study: &Study, contrast: &Contrast) -> String {
+    let of = |bucket: &str, what: &str| {
+        let at = |time: &str| {
+            Some(number(
+                study
+                    .estimate(&contrast.model, &contrast.arm, bucket, time)?
+                    .mean_log_probability?,
+            ))
+        };
+        Some(format!(
+            "from {} to {} in the {what}; ",
+            at(&contrast.from)?,
+            at(&contrast.to)?
+        ))
+    };
+    let buckets = [
+        Some((contrast.bucket.as_str(), "bucket")),
+        study.control().map(|name| (name, "control")),
+    ];
+    let found = buckets
+        .into_iter()
+        .flatten()
+        .filter_map(|(bucket, what)| of(bucket, what));
+    found.collect()
 }
 
 /// The arm against the reference arm on the same documents of the primary bucket, after training.
@@ -368,23 +411,31 @@ fn control(study: &Study, model: &str, arm: &str, lead: &str) -> Option<Text> {
 fn price(study: &Study, model: &str, lead: &str) -> Option<Text> {
     let mut parts = Vec::new();
     for arm in &study.arms {
-        let losses: Vec<String> = study
-            .validation
-            .iter()
-            .filter(|row| row.model == model && row.arm == *arm && row.time == study.primary.to)
-            .map(|row| number(row.loss))
-            .collect();
+        let losses = study.held_out(model, arm, &study.primary.to);
         if !losses.is_empty() {
-            parts.push(format!("{} ({arm})", losses.join(", ")));
+            parts.push(format!("{} after arm {arm}", mean_of(&losses)));
         }
     }
     if parts.len() < 2 {
         return None;
     }
+    let arm = study.arms.first()?;
+    let before = study.held_out(model, arm, &study.primary.from);
+    if !before.is_empty() {
+        parts.insert(0, format!("{} at {}", mean_of(&before), study.primary.from));
+    }
     Some(Text::from(format!(
-        "{lead}The price on held-out text, loss after training: {}.",
-        parts.join(" against ")
+        "{lead}The price on held-out text, loss in nats per token, mean of {} (each in brackets): {}.",
+        plural(study.trials(model).len() as u64, "trial"),
+        parts.join(", ")
     )))
+}
+
+/// `8.05 (8.05, 8.09, 8.04, 8.03)`.
+fn mean_of(values: &[f64]) -> String {
+    let each: Vec<String> = values.iter().copied().map(number).collect();
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    format!("{} ({})", number(mean), each.join(", "))
 }
 
 /// Share of fragile documents at the primary time.

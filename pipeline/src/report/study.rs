@@ -324,6 +324,33 @@ impl Study {
         )
     }
 
+    /// Trials of the model that has most.
+    pub(super) fn most_trials(&self) -> usize {
+        let trials = self.models.iter().map(|model| self.trials(model).len());
+        trials.max().unwrap_or(0)
+    }
+
+    /// Whether every document was at every level in turn.
+    pub(super) fn is_complete(&self) -> bool {
+        self.models
+            .iter()
+            .all(|model| self.trials(model).len() == self.levels.len())
+    }
+
+    /// Place of a model in the order of sizes.
+    pub(super) fn model_order(&self, model: &str) -> usize {
+        let place = self.models.iter().position(|name| name == model);
+        place.unwrap_or(self.models.len())
+    }
+
+    /// Mean held-out loss of every trial, nats per token; before training it is that of all arms.
+    pub(super) fn held_out(&self, model: &str, arm: &str, time: &str) -> Vec<f64> {
+        let rows = self.validation.iter().filter(|row| {
+            row.model == model && [arm, ""].contains(&row.arm.as_str()) && row.time == time
+        });
+        rows.map(|row| row.loss).collect()
+    }
+
     /// The estimate that stands for a cell in sentences and figures: over several trials the
     /// bootstrap over clusters, which holds the trials of a cluster together, unless it covers too
     /// little or too much in simulation; else Wilson; where that one is missing, the first with an

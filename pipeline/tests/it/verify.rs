@@ -114,7 +114,7 @@ impl Study {
             .as_str()
             .expect("a subject")
             .to_owned();
-        let report = self.artefact("report-v4");
+        let report = self.artefact("report-v5");
         if folder == report {
             return;
         }
@@ -307,7 +307,7 @@ fn a_probe_that_differs_from_the_scores_after_training_is_found() {
 #[test]
 fn an_edited_report_is_found_in_the_store_and_where_it_is_read() {
     let study = Study::run();
-    let report = study.artefact("report-v4");
+    let report = study.artefact("report-v5");
     let summary = report.join("summary.json");
     change_json(&summary, |summary| {
         summary["estimates"][0]["rate"] = json!(0.9);
@@ -377,7 +377,7 @@ fn a_missing_file_an_unknown_one_and_another_version_are_named() {
     assert_eq!(said.problems.len(), 1, "{}", said.list());
 
     let study = Study::run();
-    let report = study.artefact("report-v4");
+    let report = study.artefact("report-v5");
     for folder in [&study.results(), &report] {
         change_json(&folder.join("record.json"), |record| {
             record["program"] = json!("0.0.9");

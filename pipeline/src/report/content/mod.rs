@@ -3,6 +3,8 @@
 //! Owns: which rows of which table appear where, and every sentence that is not a finding. It
 //! counts and formats; the numbers are cells of the tables.
 
+mod answer;
+mod caveats;
 mod created_after;
 mod documents;
 mod goldfish;
@@ -23,6 +25,7 @@ use crate::report::page::{Block, Page, Table, Text};
 use crate::report::study::{EXACT, Study};
 use crate::report::{Inputs, Joined};
 
+use answer::answer;
 use created_after::created_after;
 use documents::{exposures, overlap};
 use goldfish::goldfish;
@@ -119,14 +122,20 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
     });
     let clusters: Vec<String> = clusters.map(count).collect();
     let (decided, afterwards) = decided(study);
+    let asked = asked(study);
+    let same = if study.is_complete() && study.levels.len() > 1 {
+        "; over the trials the same ones in every bucket"
+    } else {
+        ""
+    };
     blocks.push(Block::Section("question", "The question"));
     blocks.push(Block::Paragraph(
         format!(
             "Of documents trained on {} times, how many {models} reproduce: their last {} tokens, greedily decoded after {}, \
              token for token?{prevents} The unit of every statistic is the cluster of an article and its near-copies \
-             ({} clusters by bucket, every trial counted in them once). {decided}: the primary contrast is {} \
+             ({} clusters by bucket, every trial counted in them once{same}). {decided}: the primary contrast is {} \
              of {} from {} to {} at {} presentations, at level {}; its tests over all models, arms{} ({} in all) are one family, adjusted by Holm, all \
-             other tests are adjusted by Benjamini and Hochberg; intervals are for each number alone.{afterwards}",
+             other tests are adjusted by Benjamini and Hochberg; intervals are for each number alone{asked}.{afterwards}",
             levels.join(", "),
             primary.suffix,
             match primary.prefix.as_str() {
@@ -155,6 +164,25 @@ fn question(study: &Study, blocks: &mut Vec<Block>) {
         )
         .into(),
     ));
+}
+
+/// The other questions of the same analysis: the margin of the verdict, and the threshold of a ladder.
+fn asked(study: &Study) -> String {
+    let margin = (!study.goldfish.is_empty()).then(|| {
+        format!(
+            "; the margin within which Goldfish counts as preventing memorisation is {}",
+            number(study.primary.margin)
+        )
+    });
+    let threshold = study.thresholds.first().filter(|_| study.joined.is_empty());
+    let threshold = threshold.map(|row| {
+        format!(
+            "; the threshold is asked at {} gained after {}",
+            percent(row.rate),
+            plural(u64::from(row.exposures), "presentation")
+        )
+    });
+    [margin, threshold].into_iter().flatten().collect()
 }
 
 /// When the analysis was decided, and what was only when studies were joined.
@@ -194,55 +222,7 @@ fn decided(study: &Study) -> (&'static str, String) {
 }
 
 fn summary(inputs: &Inputs, study: &Study, blocks: &mut Vec<Block>) {
-    blocks.push(Block::Section("summary", "The answer"));
-    let found = findings::sentences(study);
-    if study.models.len() > 1 {
-        blocks.push(Block::List(threshold::answers(study)));
-        let title = "Model by model".to_owned();
-        blocks.push(Block::Details(title, vec![Block::List(found)]));
-    } else {
-        let mut answer = Text::new();
-        for sentence in found {
-            answer.0.extend(sentence.0);
-            answer = answer.plain(" ");
-        }
-        blocks.push(Block::Paragraph(answer));
-    }
-    blocks.push(Block::Paragraph("What to keep in mind:".into()));
-    let rates = if study.rates_differ {
-        "a learning rate for each model"
-    } else {
-        "one learning rate"
-    };
-    let mut caveats = vec![Text::from(format!(
-        "These numbers hold under one recipe (one schedule, {rates}, one optimizer); \
-         nothing is extrapolated beyond the sizes and presentations run.",
-    ))];
-    if study.random {
-        caveats.push(
-            "Training started from random weights: time initial is not a baseline, and the change \
-             is read from warm to after."
-                .into(),
-        );
-    }
-    let trials = study
-        .models
-        .iter()
-        .map(|model| study.trials(model).len())
-        .max()
-        .unwrap_or(0);
-    if trials < study.levels.len() && study.control().is_some() {
-        caveats.push(Text::from(format!(
-            "The design is incomplete: {} for {} levels, so a document was seen at some levels only, \
-             and {} of the {} groups never served as control.",
-            plural(trials as u64, "trial"),
-            study.levels.len(),
-            study.levels.len() - trials.min(study.levels.len()),
-            study.levels.len()
-        )));
-    }
-    caveats.extend(kinship::caveat(study));
-    blocks.push(Block::List(caveats));
+    answer(study, blocks);
     for deviation in &inputs.deviations {
         blocks.push(Block::Callout(
             Text::new()
@@ -380,7 +360,7 @@ fn held_out(study: &Study, blocks: &mut Vec<Block>) {
     let mut rows: Vec<_> = study.validation.iter().collect();
     rows.sort_by_key(|row| {
         (
-            &row.model,
+            study.model_order(&row.model),
             arm_order(study, &row.arm),
             row.trial,
             time_order(&row.time),

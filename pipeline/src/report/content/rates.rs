@@ -164,7 +164,7 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
              random permutations it is at least {}. The primary contrast ({} of {} at {} presentations, {} to {}) is in bold; \
              the margin for Goldfish is {}.",
             count(primary.resamples),
-            p_value(Some(1.0 / (primary.resamples as f64 + 1.0))),
+            number(1.0 / (primary.resamples as f64 + 1.0)),
             findings::kind(&primary.contrast),
             primary.measure.replace('_', " "),
             primary.exposures,
@@ -194,7 +194,13 @@ pub(super) fn contrasts(study: &Study, blocks: &mut Vec<Block>) {
     );
     let several = study.models.len() > 1;
     // Neighbouring sizes have a table of their own.
-    for row in study.contrasts.iter().filter(|row| row.kind != SIZE) {
+    let mut rows: Vec<_> = study
+        .contrasts
+        .iter()
+        .filter(|row| row.kind != SIZE)
+        .collect();
+    rows.sort_by_key(|row| study.model_order(&row.model));
+    for row in rows {
         let is_primary = row.kind == primary.contrast
             && row.measure == primary.measure
             && row.bucket == primary.bucket

@@ -4,7 +4,9 @@ use axmem_eval::estimate::{Place, Threshold};
 
 use super::{arm_name, arm_order};
 use crate::report::figure;
-use crate::report::format::{count, number, p_value, parameters, percent, with_interval};
+use crate::report::format::{
+    NONE, count, number, optional, p_value, parameters, percent, with_interval,
+};
 use crate::report::interval::methods;
 use crate::report::page::{Block, Table, Text};
 use crate::report::study::{SIZE, Study};
@@ -33,6 +35,15 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
     let Some(first) = rows.first() else {
         return;
     };
+    let is_inside = |row: &&Threshold| row.low.is_some() || row.high.is_some();
+    let shaded = if rows.iter().any(is_inside) {
+        format!(
+            "; shaded: the interval of the size from which {} presentations reach it",
+            first.exposures
+        )
+    } else {
+        String::new()
+    };
     blocks.push(Block::Section("threshold", "From which size on"));
     blocks.push(Block::Figure {
         file: figure::SCALING,
@@ -40,14 +51,12 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
         caption: Text::from(format!(
             "Left: exact match of the last {} tokens at time {} by number of parameters, a line for each number of presentations, \
              the control among them, with {} intervals over clusters; open markers are the same documents at time {}, before they \
-             were trained on. Dashed: the rate asked for; shaded: the interval of the size from which {} presentations reach it. \
-             Right: the change of the suffix's log-probability from {} to {} minus that of the control, which shows effects too \
-             small for exact match. {} Under one recipe.",
+             were trained on. Dashed: the rate asked for{shaded}. Right: the change of the suffix's log-probability from {} to {} minus that of the control (which may \
+             itself have fallen), and shows effects too small for exact match. {} Under one recipe.",
             primary.suffix,
             primary.to,
             percent(primary.level),
             primary.from,
-            first.exposures,
             primary.from,
             primary.to,
             if study.random {
@@ -63,7 +72,8 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
              control; what the loss kept of them is in the tables of rates). logit p = a + b (log10 N − {}) + c ln(1 + e) + d \
              (log10 N − {}) ln(1 + e), and a term for each family after the first, by penalised maximum likelihood (Firth \
              1993); intervals at level {} from resampled clusters (percentile), or, where nothing or everything was gained, \
-             from the exact interval of the end of the ladder. N counts all parameters. Under one recipe; nothing is \
+             from the exact interval of the end of the ladder; there is then no curve. Where the fitted shares are far from those gained, \
+             the curve, which rises or falls evenly with size, does not hold, and only what the rungs themselves show does. N counts all parameters. Under one recipe; nothing is \
              extrapolated.",
             number(first.centre),
             number(first.centre),
@@ -77,9 +87,10 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
             "Parameters",
             "Lower end",
             "Upper end",
-            "Resamples with an answer",
+            "Resamples that place it",
             "Clusters",
             "Gained by rung",
+            "Fitted by rung",
             "Control gained by rung",
             "a",
             "b",
@@ -92,16 +103,19 @@ pub(super) fn threshold(study: &Study, blocks: &mut Vec<Block>) {
             arm_name(&row.arm),
             row.family.as_str().into(),
             row.place.as_str().into(),
-            size(row.place, row.parameters).into(),
+            row.parameters
+                .map_or_else(|| NONE.to_owned(), |at| parameters(at.round() as u64))
+                .into(),
             size(row.low_place, row.low).into(),
             size(row.high_place, row.high).into(),
-            percent(row.identified).into(),
+            placed(row).into(),
             count(row.clusters).into(),
             by_rung(row, &row.gained, &row.documents).into(),
+            fitted(row).into(),
             by_rung(row, &row.control_gained, &row.control_documents).into(),
         ];
-        let coefficient = |index: usize| row.coefficients.get(index).copied();
-        line.extend((0..4).map(|index| number(coefficient(index).unwrap_or(f64::NAN)).into()));
+        let coefficient = |index: usize| curve(row).and_then(|curve| curve.get(index).copied());
+        line.extend((0..4).map(|index| optional(coefficient(index)).into()));
         table.row(line);
     }
     blocks.push(Block::Table(table));
@@ -155,7 +169,8 @@ fn sizes(study: &Study, blocks: &mut Vec<Block>) {
         ]);
     }
     if !table.rows.is_empty() {
-        blocks.push(Block::Table(table));
+        let title = "Each size against the next smaller one".to_owned();
+        blocks.push(Block::Details(title, vec![Block::Table(table)]));
     }
 }
 
@@ -229,6 +244,36 @@ fn by_rung(row: &Threshold, gained: &[u64], documents: &[u64]) -> String {
     let rungs = 0..row.rungs.len();
     let each = rungs.map(|rung| of(gained, documents, rung));
     each.collect::<Vec<_>>().join(", ")
+}
+
+/// Coefficients of the curve, if some but not all documents were gained: else they are the penalty's alone.
+fn curve(row: &Threshold) -> Option<&[f64]> {
+    let all = |counts: &[u64]| counts.iter().sum::<u64>();
+    let is_settled = all(&row.gained) == 0 && all(&row.control_gained) == 0;
+    (!is_settled && row.coefficients.len() >= 4).then_some(row.coefficients.as_slice())
+}
+
+/// The share that the curve gives each rung at the presentations asked for; only with one family.
+fn fitted(row: &Threshold) -> String {
+    let Some(&[a, b, c, d]) = curve(row) else {
+        return NONE.to_owned();
+    };
+    let presented = f64::from(row.exposures).ln_1p();
+    let share = |&rung: &u64| {
+        let size = (rung as f64).log10() - row.centre;
+        let logit = a + b * size + (c + d * size) * presented;
+        number(1.0 / (1.0 + (-logit).exp()))
+    };
+    row.rungs.iter().map(share).collect::<Vec<_>>().join(", ")
+}
+
+/// The share of resamples that give the threshold a place; none were needed where the end of the ladder answers.
+fn placed(row: &Threshold) -> String {
+    if row.identified == 0.0 && row.low_place != Place::Unidentified {
+        NONE.to_owned()
+    } else {
+        percent(row.identified)
+    }
 }
 
 /// `3 of 96`.
