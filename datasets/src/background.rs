@@ -28,8 +28,12 @@ use pack::Packer;
 /// The length in ids of a run that two documents may not share.
 pub const RUN: usize = 50;
 
-/// Candidates encoded at a time; the result does not depend on it.
-const CHUNK: usize = 256;
+/// Candidates read at a time: first so many, then twice as many each time up to the second number. The result does not
+/// depend on them; the texts of a larger pool are not held, and are passed over once for each chunk.
+const CHUNK: [usize; 2] = [1024, 16 * 1024];
+
+/// Gives the ids of the whole texts of candidates, named by their places in the pool, in that order.
+pub type Encode<'a> = dyn Fn(&[usize]) -> Result<Vec<Vec<u32>>> + 'a;
 
 /// A document that may become background or held-out text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,15 +146,14 @@ pub struct Background {
 
 /// Draws held-out documents and background rows from `pool`.
 ///
-/// `encode` gives the ids of the whole text of a candidate by its index in `pool`; `buckets` are
-/// the documents of all buckets, control included; `redirects` are pairs of titles (from, to).
+/// `buckets` are the documents of all buckets, control included; `redirects` are pairs of titles (from, to).
 /// Articles of the buckets themselves are passed over without being listed.
 ///
 /// Fails with the number that is possible when the pool does not fill the rows or the held-out
 /// documents.
 pub fn build(
     pool: &[Candidate],
-    encode: &(dyn Fn(usize) -> Result<Vec<u32>> + Sync),
+    encode: &Encode<'_>,
     buckets: &[&TokenDocument],
     redirects: &[(String, String)],
     settings: &BackgroundSettings,
@@ -186,6 +189,7 @@ pub fn build(
         bos: settings.bos,
         order: &order,
         next: 0,
+        chunk: CHUNK[0],
         excluded: Vec::new(),
     };
 
@@ -249,10 +253,11 @@ fn too_few(setting: &str, asked: usize, unit: &str, possible: usize, draw: &Draw
 /// Goes through the pool in keyed order, once.
 struct Draw<'a> {
     pool: &'a [Candidate],
-    encode: &'a (dyn Fn(usize) -> Result<Vec<u32>> + Sync),
+    encode: &'a Encode<'a>,
     bos: Option<u32>,
     order: &'a [usize],
     next: usize,
+    chunk: usize,
     excluded: Vec<Exclusion>,
 }
 
@@ -265,30 +270,41 @@ impl<'a> Draw<'a> {
         mut take: impl FnMut(&'a Candidate, Vec<u32>) -> bool,
     ) -> Result<()> {
         while self.next < self.order.len() {
-            let end = self.order.len().min(self.next + CHUNK);
-            let examined: Vec<Result<std::result::Result<Vec<u32>, Exclusion>>> = self.order
-                [self.next..end]
+            let end = self.order.len().min(self.next + self.chunk);
+            let order = &self.order[self.next..end];
+            self.chunk = CHUNK[1].min(2 * self.chunk);
+            let refused: Vec<Option<Exclusion>> = order
                 .par_iter()
-                .map(|&index| {
-                    let candidate = &self.pool[index];
-                    if let Some(exclusion) = barrier.refuse_name(candidate) {
-                        return Ok(Err(exclusion));
-                    }
-                    let ids = (self.encode)(index)?;
+                .map(|&index| barrier.refuse_name(&self.pool[index]))
+                .collect();
+            let passed = order.iter().zip(&refused);
+            let passed: Vec<usize> = passed
+                .filter(|(_, refused)| refused.is_none())
+                .map(|(&index, _)| index)
+                .collect();
+            let examined: Vec<std::result::Result<Vec<u32>, Exclusion>> = (self.encode)(&passed)?
+                .into_par_iter()
+                .zip(&passed)
+                .map(|(ids, &index)| {
                     let text = without_bos(&ids, self.bos).to_vec();
-                    Ok(barrier.refuse_text(candidate, &text).map_or(Ok(text), Err))
+                    barrier
+                        .refuse_text(&self.pool[index], &text)
+                        .map_or(Ok(text), Err)
                 })
                 .collect();
-            for result in examined {
+            let mut examined = examined.into_iter();
+            let mut more = true;
+            for refused in refused {
                 let candidate = &self.pool[self.order[self.next]];
                 self.next += 1;
-                match result? {
-                    Err(exclusion) => self.excluded.push(exclusion),
-                    Ok(text) => {
-                        if !take(candidate, text) {
-                            return Ok(());
-                        }
-                    }
+                let result = refused.map_or_else(|| examined.next(), |refused| Some(Err(refused)));
+                match result {
+                    Some(Err(exclusion)) => self.excluded.push(exclusion),
+                    Some(Ok(text)) => more = take(candidate, text),
+                    None => {}
+                }
+                if !more {
+                    return Ok(());
                 }
             }
         }

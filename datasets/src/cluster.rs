@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization as _;
 
 use crate::document::Document;
-use crate::eligibility::TokenDocument;
+use crate::eligibility::{IdHash, TokenDocument};
 use crate::error::{Error, Result};
 
 /// Disjoint sets over `0..n`; the root of a set is its smallest member.
@@ -45,37 +45,48 @@ impl UnionFind {
     }
 }
 
+/// SHA-256 of a text after NFKC, with runs of white space folded to one space.
+pub type TextHash = [u8; 32];
+
+/// The id of every article with the hash of its text.
+pub fn hashes(articles: &[Document]) -> Vec<(String, TextHash)> {
+    articles
+        .par_iter()
+        .map(|article| (article.id.clone(), hash_of_text(&article.text)))
+        .collect()
+}
+
 /// Which articles belong together, over all sources of a study.
 #[derive(Clone, Debug)]
 pub struct Clusters {
     /// Article ids: the first source's in byte order, then the second's, and so on.
     articles: Vec<String>,
-    /// SHA-256 of the normalised text, by article.
-    texts: Vec<[u8; 32]>,
+    /// By article.
+    texts: Vec<TextHash>,
     index: HashMap<String, usize>,
     sets: UnionFind,
 }
 
 impl Clusters {
+    /// [`Clusters::of_hashes`] of articles that are held whole.
+    ///
+    /// # Errors
+    /// An id that occurs twice.
+    pub fn of_texts(sources: &[&[Document]]) -> Result<Self> {
+        Self::of_hashes(sources.iter().map(|source| hashes(source)).collect())
+    }
+
     /// Joins the articles of all `sources` that have the same text after NFKC and folding of
-    /// white space. The name of a cluster comes from the first source that has a member in it, so
+    /// white space ([`hashes`]). The name of a cluster comes from the first source that has a member in it, so
     /// that adding a background does not rename the clusters of a corpus.
     ///
-    /// Fails if an id occurs twice, within a source or over two.
-    pub fn of_texts(sources: &[&[Document]]) -> Result<Self> {
-        let mut articles = Vec::new();
-        let mut texts = Vec::new();
-        for source in sources {
-            let mut hashed: Vec<(String, [u8; 32])> = source
-                .par_iter()
-                .map(|document| (document.id.clone(), hash_of_text(&document.text)))
-                .collect();
-            hashed.par_sort();
-            for (article, text) in hashed {
-                articles.push(article);
-                texts.push(text);
-            }
+    /// # Errors
+    /// An id that occurs twice, within a source or over two.
+    pub fn of_hashes(mut sources: Vec<Vec<(String, TextHash)>>) -> Result<Self> {
+        for source in &mut sources {
+            source.par_sort_unstable();
         }
+        let (articles, texts): (Vec<String>, Vec<TextHash>) = sources.into_iter().flatten().unzip();
         let mut index = HashMap::with_capacity(articles.len());
         let mut sets = UnionFind::default();
         let mut first_with = HashMap::with_capacity(articles.len());
@@ -114,10 +125,11 @@ impl Clusters {
 
     /// Writes the cluster of every document, and leaves one survivor of exact duplicates: the
     /// smallest article id with an eligible window among those of equal text, then the smallest
-    /// document id among those of equal ids. The others become ineligible and name the survivor.
-    pub fn label(&mut self, documents: &mut [TokenDocument]) -> Result<()> {
+    /// document id among those of equal ids ([`eligibility::hashes`](crate::eligibility::hashes) of the documents). The others
+    /// become ineligible and name the survivor.
+    pub fn label(&mut self, documents: &mut [TokenDocument], ids: &[IdHash]) -> Result<()> {
         self.refuse_equal_texts(documents)?;
-        self.refuse_equal_windows(documents)?;
+        self.refuse_equal_windows(documents, ids)?;
         self.name(documents)
     }
 
@@ -131,7 +143,7 @@ impl Clusters {
     }
 
     fn refuse_equal_texts(&self, documents: &mut [TokenDocument]) -> Result<()> {
-        let mut survivors: HashMap<[u8; 32], String> = HashMap::new();
+        let mut survivors: HashMap<TextHash, String> = HashMap::new();
         for document in documents.iter().filter(|document| document.eligible) {
             let survivor = survivors
                 .entry(self.texts[self.position(&document.article)?])
@@ -149,11 +161,15 @@ impl Clusters {
         Ok(())
     }
 
-    fn refuse_equal_windows(&mut self, documents: &mut [TokenDocument]) -> Result<()> {
-        let mut same_ids: HashMap<&[u32], Vec<usize>> = HashMap::new();
-        for (position, document) in documents.iter().enumerate() {
+    fn refuse_equal_windows(
+        &mut self,
+        documents: &mut [TokenDocument],
+        ids: &[IdHash],
+    ) -> Result<()> {
+        let mut same_ids: HashMap<IdHash, Vec<usize>> = HashMap::new();
+        for (position, (document, ids)) in documents.iter().zip(ids).enumerate() {
             if document.eligible {
-                same_ids.entry(&document.ids).or_default().push(position);
+                same_ids.entry(*ids).or_default().push(position);
             }
         }
         // By survivor, so that the joins do not follow the order of a hash map.
@@ -185,9 +201,7 @@ impl Clusters {
     }
 }
 
-/// SHA-256 of a text after NFKC, with runs of white space folded to one space and none at the
-/// ends.
-fn hash_of_text(text: &str) -> [u8; 32] {
+fn hash_of_text(text: &str) -> TextHash {
     let mut hasher = Sha256::new();
     let normal: String = text.nfkc().collect();
     for word in normal.split_whitespace() {

@@ -6,6 +6,7 @@
 //! list, so that a study can say what it left out and nothing is silently replaced.
 
 use rayon::prelude::*;
+use sha2::{Digest as _, Sha256};
 
 use crate::document::Document;
 use crate::error::{Error, Result};
@@ -117,6 +118,21 @@ impl TokenDocument {
     }
 }
 
+/// SHA-256 of the ids of a document, by which equal windows are found.
+pub type IdHash = [u8; 32];
+
+/// The hash of the ids of every document.
+pub fn hashes(documents: &[TokenDocument]) -> Vec<IdHash> {
+    let hash = |document: &TokenDocument| {
+        let mut hasher = Sha256::new();
+        for id in &document.ids {
+            hasher.update(id.to_le_bytes());
+        }
+        hasher.finalize().into()
+    };
+    documents.par_iter().map(hash).collect()
+}
+
 /// Encodes every article whole and cuts its windows, in the order of the input. Every article
 /// gives at least one entry, eligible or not.
 pub fn tokenize(
@@ -167,7 +183,7 @@ pub(crate) fn without_bos(ids: &[u32], bos: Option<u32>) -> &[u32] {
 }
 
 /// The windows of one article from the ids of its whole text.
-fn windows(
+pub(crate) fn windows(
     document: &Document,
     origin: &str,
     whole: &[u32],

@@ -15,13 +15,13 @@
 //! depends neither on the order of the articles nor on the number of threads, and does not change
 //! with the machine.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 
 use crate::cluster::Clusters;
 use crate::document::Document;
-use crate::eligibility::{TokenDocument, without_bos};
+use crate::eligibility::{self, DocumentSettings, TokenDocument, without_bos};
 use crate::error::{Error, Result};
 use crate::random::mix;
 use crate::runs::{self, Runs};
@@ -124,35 +124,51 @@ impl NearSettings {
     }
 }
 
+/// The articles of a corpus without their texts.
+pub struct Articles<'a> {
+    /// Their ids.
+    pub ids: &'a [String],
+    /// Their sketches ([`NearSettings::sketch`]).
+    pub sketches: &'a [Vec<u64>],
+    /// What a document is.
+    pub documents: DocumentSettings,
+    /// Gives the articles with these ids, in any order.
+    pub read: &'a dyn Fn(&HashSet<&str>) -> Result<Vec<Document>>,
+}
+
+/// An article of a proposed pair: the ids of its text, and its eligible windows.
+struct Compared {
+    text: Vec<u32>,
+    windows: Vec<Vec<u32>>,
+}
+
 /// Joins the clusters of near-copies among the articles that have an eligible window, and writes
-/// the clusters of all windows again. `sketches` are those of `articles`
-/// ([`NearSettings::sketch`]), `bos` is the id before every window.
+/// the clusters of all windows again. The ids of `windows` are not looked at; the texts of proposed pairs are read again.
 ///
 /// Gives the pairs that were decided to be near-copies, in the order of their ids.
 ///
-/// Fails if a text cannot be encoded.
+/// # Errors
+/// A text that cannot be read or encoded.
 pub fn join(
     clusters: &mut Clusters,
     windows: &mut [TokenDocument],
-    articles: &[Document],
-    sketches: &[Vec<u64>],
+    articles: &Articles<'_>,
     tokenizer: &Tokenizer,
-    bos: Option<u32>,
     settings: &NearSettings,
 ) -> Result<Vec<NearDuplicate>> {
-    let mut windows_of: HashMap<&str, Vec<&[u32]>> = HashMap::new();
+    let mut eligible: HashMap<&str, HashSet<&str>> = HashMap::new();
     for window in windows.iter().filter(|window| window.eligible) {
-        let text = without_bos(&window.ids, bos);
-        windows_of.entry(&window.article).or_default().push(text);
+        let names = eligible.entry(&window.article).or_default();
+        names.insert(&window.document);
     }
-    let mut compared: Vec<usize> = (0..articles.len())
-        .filter(|&index| windows_of.contains_key(articles[index].id.as_str()))
+    let mut compared: Vec<usize> = (0..articles.ids.len())
+        .filter(|&index| eligible.contains_key(articles.ids[index].as_str()))
         .collect();
-    compared.sort_unstable_by_key(|&index| &articles[index].id);
+    compared.sort_unstable_by_key(|&index| &articles.ids[index]);
     let proposed = propose(
         &compared
             .iter()
-            .map(|&at| &*sketches[at])
+            .map(|&at| &*articles.sketches[at])
             .collect::<Vec<_>>(),
     );
 
@@ -162,22 +178,23 @@ pub fn join(
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
-    let texts: Vec<Result<Vec<u32>>> = involved
-        .par_iter()
-        .map(|&article| {
-            let ids = tokenizer.encode(&articles[compared[article]].text)?;
-            Ok(without_bos(&ids, bos).to_vec())
-        })
-        .collect();
-    let texts: Vec<Vec<u32>> = texts.into_iter().collect::<Result<_>>()?;
-    let name = |article: usize| articles[compared[article]].id.as_str();
-    let pieces: Vec<Vec<&[u32]>> = involved
+    let name = |article: usize| articles.ids[compared[article]].as_str();
+    let names: HashSet<&str> = involved.iter().map(|&article| name(article)).collect();
+    let mut read = read(articles, &names, &eligible, tokenizer)?;
+    let mut texts = Vec::with_capacity(involved.len());
+    let mut cut = Vec::with_capacity(involved.len());
+    for &article in &involved {
+        let name = name(article);
+        let article = read
+            .remove(name)
+            .ok_or_else(|| Error::data(format!("article {name} can't be read again")))?;
+        texts.push(article.text);
+        cut.push(article.windows);
+    }
+    let pieces: Vec<Vec<&[u32]>> = texts
         .iter()
-        .zip(&texts)
-        .map(|(&article, text)| {
-            let own = windows_of[name(article)].iter().copied();
-            own.chain([text.as_slice()]).collect()
-        })
+        .zip(&cut)
+        .map(|(text, windows)| windows.iter().chain([text]).map(Vec::as_slice).collect())
         .collect();
     let proposed: Vec<(usize, usize)> = proposed
         .iter()
@@ -210,6 +227,41 @@ pub fn join(
         clusters.id(&pair.first)?.clone_into(&mut pair.cluster);
     }
     Ok(found)
+}
+
+/// The articles of proposed pairs by their ids.
+fn read(
+    articles: &Articles<'_>,
+    names: &HashSet<&str>,
+    eligible: &HashMap<&str, HashSet<&str>>,
+    tokenizer: &Tokenizer,
+) -> Result<HashMap<String, Compared>> {
+    let settings = articles.documents;
+    let bos = settings.bos.id(tokenizer)?;
+    let documents = if names.is_empty() {
+        Vec::new()
+    } else {
+        (articles.read)(names)?
+    };
+    documents
+        .into_par_iter()
+        .map(|document| {
+            let ids = tokenizer.encode(&document.text)?;
+            let windows = eligibility::windows(&document, "", &ids, bos, &settings);
+            let is_eligible = |window: &TokenDocument| {
+                let names = eligible.get(document.id.as_str());
+                names.is_some_and(|names| names.contains(window.document.as_str()))
+            };
+            let windows = windows.into_iter().filter(is_eligible);
+            let article = Compared {
+                windows: windows
+                    .map(|window| without_bos(&window.ids, bos).to_vec())
+                    .collect(),
+                text: without_bos(&ids, bos).to_vec(),
+            };
+            Ok((document.id, article))
+        })
+        .collect()
 }
 
 /// The articles of each cluster with a near-duplicate, the largest cluster first.
@@ -262,24 +314,55 @@ fn decide(
     proposed: &[(usize, usize)],
     settings: &NearSettings,
 ) -> Vec<(usize, usize, f64)> {
-    // Every shingle gets a number; then all is counted in numbers.
+    // What shares too little can be told pair by pair. Hashes may only share more than their shingles.
+    let sorted = |text: &[u32]| -> Vec<u64> {
+        let hashes = runs::hashes(text, settings.shingle);
+        let mut hashes: Vec<u64> = hashes.map(|(_, hash)| hash).collect();
+        hashes.sort_unstable();
+        hashes
+    };
+    let reaches = |pieces: &[&[u32]], other: &[u64]| {
+        pieces.iter().any(|piece| {
+            let mut counts = Counts::default();
+            for (_, hash) in runs::hashes(piece, settings.shingle) {
+                counts.add(other.binary_search(&hash).is_ok(), false);
+            }
+            counts.share() >= settings.overlap
+        })
+    };
+    let close: Vec<(usize, usize)> = proposed
+        .par_iter()
+        .filter(|&&(first, second)| {
+            reaches(&pieces[first], &sorted(&texts[second]))
+                || reaches(&pieces[second], &sorted(&texts[first]))
+        })
+        .copied()
+        .collect();
+
+    // Every shingle of the others gets a number; then all is counted in numbers.
     let mut numbers: HashMap<&[u32], u32> = HashMap::new();
-    let mut holders: Vec<u32> = Vec::new();
-    let mut sets: Vec<Vec<u32>> = Vec::with_capacity(texts.len());
+    let mut sets: HashMap<usize, Vec<u32>> = HashMap::new();
+    for text in close.iter().flat_map(|&(first, second)| [first, second]) {
+        sets.entry(text).or_insert_with(|| {
+            let mut set = Vec::new();
+            for shingle in texts[text].windows(settings.shingle) {
+                let next = numbers.len() as u32;
+                set.push(*numbers.entry(shingle).or_insert(next));
+            }
+            set.sort_unstable();
+            set.dedup();
+            set
+        });
+    }
+    let mut holders = vec![0_u32; numbers.len()];
     for text in texts {
-        let mut set = Vec::new();
-        for shingle in text.windows(settings.shingle) {
-            let next = numbers.len() as u32;
-            let number = *numbers.entry(shingle).or_insert(next);
-            set.push(number);
-        }
-        set.sort_unstable();
-        set.dedup();
-        holders.resize(numbers.len(), 0);
-        for &number in &set {
+        let known = text.windows(settings.shingle);
+        let known: HashSet<u32> = known
+            .filter_map(|shingle| numbers.get(shingle).copied())
+            .collect();
+        for number in known {
             holders[number as usize] += 1;
         }
-        sets.push(set);
     }
     let measured = |pieces: &[&[u32]], other: &[u32]| {
         pieces.iter().fold((0.0_f64, false), |(most, copy), piece| {
@@ -292,11 +375,11 @@ fn decide(
             (most.max(counts.share()), copy || settings.is_copy(&counts))
         })
     };
-    proposed
+    close
         .par_iter()
         .filter_map(|&(first, second)| {
-            let (left, left_copy) = measured(&pieces[first], &sets[second]);
-            let (right, right_copy) = measured(&pieces[second], &sets[first]);
+            let (left, left_copy) = measured(&pieces[first], &sets[&second]);
+            let (right, right_copy) = measured(&pieces[second], &sets[&first]);
             (left_copy || right_copy).then_some((first, second, left.max(right)))
         })
         .collect()

@@ -21,13 +21,14 @@
 mod cell;
 mod compare;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
@@ -328,11 +329,37 @@ pub fn read<R: Record>(path: impl AsRef<Path>) -> Result<Vec<R>> {
 }
 
 /// Hands the rows of a table over one by one, holding a batch of them at a time.
-pub fn scan<R: Record>(
-    path: impl AsRef<Path>,
+pub fn scan<R: Record>(path: impl AsRef<Path>, sink: impl FnMut(R) -> Result<()>) -> Result<()> {
+    scan_selected(path.as_ref(), None, sink)
+}
+
+/// Reads the rows with these numbers, counted from 0, in the order of `numbers`, which are all different.
+pub fn read_rows<R: Record>(path: impl AsRef<Path>, numbers: &[usize]) -> Result<Vec<R>> {
+    let mut rising: Vec<usize> = (0..numbers.len()).collect();
+    rising.sort_unstable_by_key(|&place| numbers[place]);
+    let ranges = rising
+        .iter()
+        .map(|&place| numbers[place]..numbers[place] + 1);
+    let mut found: Vec<Option<R>> = numbers.iter().map(|_| None).collect();
+    let mut places = rising.iter();
+    let path = path.as_ref();
+    scan_selected(path, Some(&ranges.collect::<Vec<_>>()), |row| {
+        if let Some(&place) = places.next() {
+            found[place] = Some(row);
+        }
+        Ok(())
+    })?;
+    found
+        .into_iter()
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::input(path, "", "has fewer rows than it had".to_owned()))
+}
+
+fn scan_selected<R: Record>(
+    path: &Path,
+    selected: Option<&[Range<usize>]>,
     mut sink: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {
-    let path = path.as_ref();
     let damaged = |error: String| {
         let table = R::TABLE;
         Error::input(
@@ -342,9 +369,16 @@ pub fn scan<R: Record>(
         )
     };
     let file = files::open(path)?.into_inner();
-    let reader = ParquetRecordBatchReaderBuilder::try_new(file)
+    let mut reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(|error| damaged(error.to_string()))?;
     check_schema::<R>(path, reader.schema())?;
+    if let Some(selected) = selected {
+        let rows = reader.metadata().file_metadata().num_rows() as usize;
+        // Of a table that has fewer rows than it had, those that are there.
+        let selected = selected.iter().filter(|range| range.end <= rows).cloned();
+        let selected = RowSelection::from_consecutive_ranges(selected, rows);
+        reader = reader.with_row_selection(selected);
+    }
     let batches = reader
         .with_batch_size(BATCH_ROWS)
         .build()

@@ -65,7 +65,7 @@ fn build_with(
     let redirects = [("UK".to_owned(), "United Kingdom".to_owned())];
     build(
         &pool,
-        &|index| Ok(texts[index].clone()),
+        &|chosen| Ok(chosen.iter().map(|&index| texts[index].clone()).collect()),
         &[&treated()],
         &redirects,
         settings,

@@ -6,7 +6,7 @@ use axmem_datasets::Kind;
 use axmem_datasets::bucket::{Assignment, BucketSettings, assign};
 use axmem_datasets::cluster::Clusters;
 use axmem_datasets::document::Document;
-use axmem_datasets::eligibility::TokenDocument;
+use axmem_datasets::eligibility::{TokenDocument, hashes};
 use proptest::prelude::*;
 
 fn window(article: &str, window: usize, cluster: &str) -> TokenDocument {
@@ -110,7 +110,8 @@ fn d07_near_copies_land_in_one_bucket() {
                 one
             })
             .collect();
-        clusters.label(&mut windows).unwrap();
+        let hashes = hashes(&windows);
+        clusters.label(&mut windows, &hashes).unwrap();
         let rows = assign(&windows, &settings(5, &[0, 1], 1, seed)).unwrap();
         let groups = |name: &str| -> Vec<u32> {
             let of_name = |row: &&Assignment| row.document == name;

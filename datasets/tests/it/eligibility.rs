@@ -3,7 +3,9 @@
 use axmem_datasets::Kind;
 use axmem_datasets::cluster::Clusters;
 use axmem_datasets::document::Document;
-use axmem_datasets::eligibility::{Bos, DocumentSettings, TokenDocument, Windows, tokenize};
+use axmem_datasets::eligibility::{
+    Bos, DocumentSettings, TokenDocument, Windows, hashes, tokenize,
+};
 use axmem_datasets::tokenizer::Tokenizer;
 
 const TEXT: &str = "The theory of the thing is that the thing is there, and the other \
@@ -119,7 +121,8 @@ fn d09_of_three_copies_exactly_one_survives() {
     ];
     let mut tokens = cut(&documents, first(16, 16));
     let mut clusters = Clusters::of_texts(&[&documents]).unwrap();
-    clusters.label(&mut tokens).unwrap();
+    let hashes = hashes(&tokens);
+    clusters.label(&mut tokens, &hashes).unwrap();
     let survivors: Vec<_> = tokens.iter().filter(|one| one.eligible).collect();
     assert_eq!(survivors.len(), 1);
     assert_eq!(survivors[0].document, "a");
@@ -139,7 +142,8 @@ fn articles_with_equal_windows_are_one_cluster_with_one_survivor() {
     ];
     let mut tokens = cut(&documents, first(8, 8));
     let mut clusters = Clusters::of_texts(&[&documents]).unwrap();
-    clusters.label(&mut tokens).unwrap();
+    let hashes = hashes(&tokens);
+    clusters.label(&mut tokens, &hashes).unwrap();
     assert_eq!(tokens[0].reason.as_deref(), Some("exact duplicate of 1"));
     assert_eq!(tokens[0].cluster, "1");
     assert_eq!(tokens[1].cluster, "1");

@@ -1,11 +1,13 @@
 //! Edited copies form one cluster, pages of one template do not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use axmem_datasets::bucket::{BucketSettings, assign};
 use axmem_datasets::cluster::Clusters;
 use axmem_datasets::document::Document;
-use axmem_datasets::eligibility::{Bos, DocumentSettings, TokenDocument, Windows, tokenize_with};
+use axmem_datasets::eligibility::{
+    self, Bos, DocumentSettings, TokenDocument, Windows, tokenize_with,
+};
 use axmem_datasets::near_duplicates::{self, MOST_WORDS, NearDuplicate, NearSettings};
 use axmem_datasets::random::uniform;
 use axmem_datasets::tokenizer::Tokenizer;
@@ -74,17 +76,24 @@ fn clustered(articles: &[Document]) -> (Vec<TokenDocument>, Vec<NearDuplicate>) 
     let (mut windows, sketches) =
         tokenize_with(articles, "test", &tokenizer, &settings, sketch).unwrap();
     let mut clusters = Clusters::of_texts(&[articles]).unwrap();
-    clusters.label(&mut windows).unwrap();
-    let pairs = near_duplicates::join(
-        &mut clusters,
-        &mut windows,
-        articles,
-        &sketches,
-        &tokenizer,
-        None,
-        &near,
-    )
-    .unwrap();
+    let hashes = eligibility::hashes(&windows);
+    clusters.label(&mut windows, &hashes).unwrap();
+    let ids: Vec<String> = articles.iter().map(|article| article.id.clone()).collect();
+    let read = |names: &HashSet<&str>| {
+        let named = articles.iter().rev();
+        Ok(named
+            .filter(|article| names.contains(article.id.as_str()))
+            .cloned()
+            .collect())
+    };
+    let articles = near_duplicates::Articles {
+        ids: &ids,
+        sketches: &sketches,
+        documents: settings,
+        read: &read,
+    };
+    let pairs =
+        near_duplicates::join(&mut clusters, &mut windows, &articles, &tokenizer, &near).unwrap();
     (windows, pairs)
 }
 

@@ -159,3 +159,28 @@ fn a_failed_writer_leaves_nothing() {
     assert!(failed.is_err());
     assert!(files::list(folder.path()).unwrap().is_empty());
 }
+
+/// Over the borders of batches and row groups.
+#[test]
+fn rows_are_read_by_their_numbers_in_the_order_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets.parquet");
+    let rows: Vec<Assignment> = (0..40_000)
+        .map(|epochs| Assignment {
+            epochs,
+            ..assignment()
+        })
+        .collect();
+    table::write(&path, &rows).unwrap();
+    let numbers = [39_999, 0, 16_384, 16_383, 7, 1024, 8];
+    let read: Vec<Assignment> = table::read_rows(&path, &numbers).unwrap();
+    let found: Vec<usize> = read.iter().map(|row| row.epochs as usize).collect();
+    assert_eq!(found, numbers);
+    assert!(
+        table::read_rows::<Assignment>(&path, &[])
+            .unwrap()
+            .is_empty()
+    );
+    let error = table::read_rows::<Assignment>(&path, &[3, 40_000]).unwrap_err();
+    assert!(error.to_string().contains("fewer rows"), "{error}");
+}

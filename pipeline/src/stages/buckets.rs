@@ -7,15 +7,14 @@ use std::collections::{HashMap, HashSet};
 use anyhow::Result;
 use axmem_datasets::background::{self, BackgroundSettings, Candidate};
 use axmem_datasets::bucket::{self, BucketSettings};
-use axmem_datasets::cluster::Clusters;
 use axmem_datasets::contamination;
-use axmem_datasets::document::Document;
 use axmem_datasets::eligibility::TokenDocument;
-use axmem_datasets::table;
+use axmem_datasets::table::{self, DocumentRow};
 use axmem_datasets::tokenizer::Tokenizer;
+use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::corpus::redirects;
+use super::corpus::{BACKGROUND, redirects};
 use super::{Context, tokens, train};
 use crate::plan::Stage;
 
@@ -40,26 +39,18 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
         .filter(|window| assigned.contains(window.document.as_str()))
         .collect();
 
-    let (corpus, other) = tokens::documents(context)?;
-    let clusters = Clusters::of_texts(&[&corpus, &other])?;
-    let (pool, candidates) = if experiment.background.text.is_some() {
-        let candidates = candidates(&other, &clusters, &windows)?;
-        (other, candidates)
-    } else {
-        let eligible: HashSet<&str> = windows
-            .iter()
-            .filter(|window| window.eligible)
-            .map(|window| window.article.as_str())
-            .collect();
-        let mut rest = corpus;
-        rest.retain(|document| eligible.contains(document.id.as_str()));
-        let candidates = candidates(&rest, &clusters, &windows)?;
-        (rest, candidates)
+    let (pool, rows) = pool(context, &windows)?;
+    let documents = tokens::documents(context);
+    let encode = |chosen: &[usize]| {
+        let chosen: Vec<usize> = chosen.iter().map(|&index| rows[index]).collect();
+        let texts: Vec<DocumentRow> = table::read_rows(&documents, &chosen)?;
+        let texts = texts.par_iter();
+        texts.map(|row| tokenizer.encode(&row.text)).collect()
     };
     let bos = tokens::bos(experiment.documents.bos).id(&tokenizer)?;
     let background = background::build(
-        &candidates,
-        &|index| tokenizer.encode(&pool[index].text),
+        &pool,
+        &encode,
         &in_buckets,
         &redirects(context)?,
         &BackgroundSettings {
@@ -88,25 +79,42 @@ pub(super) fn run(context: &Context<'_>) -> Result<Value> {
     Ok(json!({ "analysis": experiment.analysis }))
 }
 
-/// The articles of a pool with their clusters. Articles of the corpus are joined by equal windows
-/// too, which only the table of tokens knows; a copy of one belongs where that one does.
-fn candidates(
-    pool: &[Document],
-    clusters: &Clusters,
-    windows: &[TokenDocument],
-) -> Result<Vec<Candidate>> {
-    let labelled: HashMap<&str, &str> = windows
+/// The articles that background is drawn from, and the rows of the table of all articles that they are: those of the
+/// background's source, or the eligible ones of the corpus.
+///
+/// Articles of the corpus are joined by equal windows too, which only the table of tokens knows; a copy of one belongs where
+/// that one does.
+fn pool(context: &Context<'_>, windows: &[TokenDocument]) -> Result<(Vec<Candidate>, Vec<usize>)> {
+    let has_own = context.experiment.background.text.is_some();
+    let clusters = has_own.then(|| tokens::clusters(context)).transpose()?;
+    let labelled: HashMap<&str, &TokenDocument> = windows
         .iter()
-        .map(|window| (window.article.as_str(), window.cluster.as_str()))
+        .filter(|window| has_own || window.eligible)
+        .map(|window| (window.article.as_str(), window))
         .collect();
-    pool.iter()
-        .map(|document| {
-            let named = clusters.id(&document.id)?;
-            Ok(Candidate {
-                document: document.id.clone(),
-                title: document.title.clone(),
-                cluster: (*labelled.get(named).unwrap_or(&named)).to_owned(),
-            })
-        })
-        .collect()
+    let (mut pool, mut rows) = (Vec::new(), Vec::new());
+    let mut row = 0;
+    table::scan(tokens::documents(context), |article: DocumentRow| {
+        let cluster = match &clusters {
+            Some(_) if article.origin != BACKGROUND => None,
+            Some(clusters) => {
+                let named = clusters.id(&article.id)?;
+                Some(labelled.get(named).map_or(named, |window| &window.cluster))
+            }
+            None => labelled
+                .get(article.id.as_str())
+                .map(|window| window.cluster.as_str()),
+        };
+        if let Some(cluster) = cluster {
+            pool.push(Candidate {
+                cluster: cluster.to_owned(),
+                document: article.id,
+                title: article.title,
+            });
+            rows.push(row);
+        }
+        row += 1;
+        Ok(())
+    })?;
+    Ok((pool, rows))
 }
