@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::events::{Events, print};
 use crate::exit::{Failure, Kind};
-use crate::experiment::{Arm, Experiment, TokenizerChoice, Weights};
+use crate::experiment::{Arm, Experiment, Shape, TokenizerChoice, Weights};
 use crate::ranks::Ranks;
 use crate::stages::engine;
 use crate::store::{self, Store};
@@ -123,11 +123,7 @@ fn study(experiment: &Experiment, steps: u64) -> Result<Study> {
              model.random of the same heads and kv_heads",
         ));
     };
-    let vocab = match (shape.vocab, &experiment.tokenizer) {
-        (Some(vocab), _) => vocab,
-        (None, TokenizerChoice::Bpe { vocab }) => *vocab,
-        (None, _) => VOCABULARY,
-    };
+    let vocab = vocabulary(experiment, shape);
     let masks = experiment.train.arms.iter().find_map(|arm| match arm {
         Arm::Goldfish(goldfish) => Some(engine::goldfish(goldfish)),
         Arm::Standard => None,
@@ -142,6 +138,15 @@ fn study(experiment: &Experiment, steps: u64) -> Result<Study> {
         rate,
         steps,
     })
+}
+
+/// Ids of a model with random weights, as far as they are known before the tokenizer is made.
+pub(crate) fn vocabulary(experiment: &Experiment, shape: &Shape) -> usize {
+    match (shape.vocab, &experiment.tokenizer) {
+        (Some(vocab), _) => vocab,
+        (None, TokenizerChoice::Bpe { vocab }) => *vocab,
+        (None, _) => VOCABULARY,
+    }
 }
 
 /// The comparisons as lines of equal columns.

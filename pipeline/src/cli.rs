@@ -1,18 +1,17 @@
 //! The command line: what can be typed, and which part of the plan it runs.
 
 mod audit;
+mod bench;
 mod power;
 mod report;
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use axmem_trainer::launch::Threads;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::bench;
 use crate::certify;
 use crate::events::{self, Events, Style};
 use crate::experiment::{self, Experiment};
@@ -68,13 +67,6 @@ Examples:
 
 Writes certificate.json into the folder of the study in the store, where its report finds it. A
 difference above its limit ends with exit code 6.";
-
-const BENCH_EXAMPLES: &str = "\
-Example:
-  axmem bench decode --model model.gguf --documents articles.jsonl --limit 200 --batch 1,16
-
-Every repeat runs on all threads of one rank; RAYON_NUM_THREADS sets how many. Loading and a first
-pass over one batch are not counted.";
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
@@ -163,7 +155,7 @@ enum Command {
     },
     /// Measure how fast this machine is
     #[command(subcommand)]
-    Bench(Bench),
+    Bench(bench::Bench),
     /// Write the weights of a run in the layout of other programs
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(Export),
@@ -177,68 +169,6 @@ enum Command {
     },
 }
 
-#[derive(Debug, Subcommand)]
-enum Bench {
-    /// Documents a second, scored teacher-forced and decoded free-running
-    #[command(after_help = BENCH_EXAMPLES)]
-    Decode(BenchDecode),
-}
-
-// A doc comment would replace that of the command.
-#[derive(Debug, Args)]
-struct BenchDecode {
-    /// The model, as `axmem audit` takes it
-    #[arg(long)]
-    model: String,
-    /// The documents, as `axmem audit` takes them; those with too few ids are left out
-    #[arg(long, value_name = "FILE|DIR")]
-    documents: PathBuf,
-    /// Only the first N documents
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
-    /// Ids shown of each document
-    #[arg(long, value_name = "N", default_value_t = 206, value_parser = counted())]
-    prefix: u64,
-    /// Ids scored and decoded
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = counted())]
-    suffix: u64,
-    /// Documents read at once, a measurement for each
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 16], value_parser = counted())]
-    batch: Vec<u64>,
-    /// Measurements of each kind
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = counted())]
-    repeats: u64,
-    /// Folder of the artefact store, in which fetched models are kept
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    store: PathBuf,
-    /// Print one JSON object a line
-    #[arg(long)]
-    json: bool,
-}
-
-/// A number of at least 1.
-fn counted() -> clap::builder::RangedU64ValueParser {
-    clap::value_parser!(u64).range(1..=1_000_000)
-}
-
-impl BenchDecode {
-    fn run(self) -> Result<()> {
-        let request = bench::Request {
-            model: self.model,
-            documents: self.documents,
-            limit: self.limit,
-            prefix: self.prefix as usize,
-            suffix: self.suffix as usize,
-            batch: self.batch.into_iter().map(|batch| batch as usize).collect(),
-            repeats: self.repeats as usize,
-            cache: Store::new(self.store).cache(),
-            json: self.json,
-        };
-        let ranks = Ranks::Threads(Threads::default());
-        bench::decode(&request, &ranks, &Events::new(Style::choose(self.json)))
-    }
-}
-
 impl Command {
     /// Whether all processes of a launcher have a part in it.
     fn on_ranks(&self) -> bool {
@@ -247,7 +177,7 @@ impl Command {
             Self::Plan(_)
             | Self::Power(_)
             | Self::Verify { .. }
-            | Self::Bench(_)
+            | Self::Bench(bench::Bench::Decode(_))
             | Self::Export(_)
             | Self::Completions { .. } => false,
             _ => true,
@@ -463,7 +393,7 @@ pub fn run() -> Result<()> {
         Command::Certify { study, steps } => study.certify(steps),
         Command::Audit(audit) => audit.run(),
         Command::Verify { folder, json } => verify::run(&folder, &Events::new(Style::choose(json))),
-        Command::Bench(Bench::Decode(bench)) => bench.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Export(export) => export.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -472,6 +402,11 @@ pub fn run() -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// A number of at least 1.
+fn counted() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=1_000_000)
 }
 
 #[cfg(test)]

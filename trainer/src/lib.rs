@@ -42,6 +42,7 @@ pub mod optim;
 pub mod param;
 mod pass;
 pub mod pool;
+pub mod products;
 pub mod published;
 pub mod random;
 pub mod rank;

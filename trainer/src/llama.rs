@@ -26,7 +26,7 @@ use crate::schedule::{AttentionSplit, Recompute, Schedule};
 const INITIAL_DEVIATION: f64 = 0.02;
 
 /// Rows whose logits are held at one time, unless set otherwise.
-const LOSS_CHUNK_ROWS: usize = 256;
+pub(crate) const LOSS_CHUNK_ROWS: usize = 256;
 
 /// Sequences of one micro-batch, back to back without padding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::math::{self, vectored};
 use super::matmul::{Matrix, MatrixMut, Output, product_serial};
 
 /// Rows and columns of a tile of scores.
-const TILE: usize = 64;
+pub(crate) const TILE: usize = 64;
 
 /// A run of query rows and the key rows it sees: query `i` sees keys `0..=keys - queries + i` of its segment.
 ///

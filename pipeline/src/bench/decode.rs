@@ -9,6 +9,7 @@ use axmem_eval::{self as eval, Prefix, Probe, RankModel, ScoreSettings};
 use axmem_trainer::Grid;
 use serde_json::json;
 
+use super::median;
 use crate::audit::Subject;
 use crate::events::{Events, print};
 use crate::exit::Failure;
@@ -42,7 +43,7 @@ pub struct Request {
 ///
 /// # Errors
 /// A model or documents that can't be used.
-pub fn decode(request: &Request, ranks: &Ranks, events: &Events) -> Result<()> {
+pub fn run(request: &Request, ranks: &Ranks, events: &Events) -> Result<()> {
     let subject = Subject::find(&request.model, &request.cache, ranks, events)?;
     let tokenizer = subject
         .tokenizer()?
@@ -119,9 +120,7 @@ fn measure(
         work(probes)?;
         rates.push(probes.len() as f64 / started.elapsed().as_secs_f64());
     }
-    let mut sorted = rates.clone();
-    sorted.sort_by(f64::total_cmp);
-    let median = sorted[sorted.len() / 2];
+    let median = median(&rates);
     if request.json {
         let line = json!({
             "work": what, "batch": batch, "documents": probes.len(), "prefix": request.prefix,
@@ -130,7 +129,8 @@ fn measure(
         });
         print(&line.to_string());
     } else {
-        let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
+        let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = rates.iter().copied().fold(0.0, f64::max);
         print(&format!(
             "{what:<7} batch {batch:>3}: {median:.3} documents/s (median of {}; {least:.3} to {most:.3}), {} documents, {} + {} ids, {} threads",
             rates.len(),
