@@ -128,7 +128,7 @@ impl Trainer {
         let keep = |row: &Row| self.config.keep(row);
         let batches = micro_batches(rank, &self.llama, rows, self.config.micro_batch, keep)?;
         let kept_tokens = count_kept(rank, &batches)?;
-        self.llama.zero_gradients();
+        self.llama.forget_gradients();
         let (mut loss, mut grad_norm) = (0.0, 0.0);
         if kept_tokens > 0 {
             let inverse_count = 1.0 / kept_tokens as f64;

@@ -145,14 +145,10 @@ impl Llama {
         self
     }
 
-    /// Forgets the gradients of the last step.
-    pub fn zero_gradients(&mut self) {
+    /// Forgets the gradients of the last step: each is empty until a backward reaches its parameter.
+    pub fn forget_gradients(&mut self) {
         for param in &mut self.params {
-            if param.gradient.is_empty() {
-                param.gradient = param.weight.pool().zeros(param.weight.len());
-            } else {
-                param.gradient.fill(0.0);
-            }
+            param.gradient = param.weight.pool().take(0);
         }
     }
 
@@ -181,9 +177,6 @@ impl Llama {
     ) -> Result<f64> {
         let targets = self.targets(batch)?;
         let layout = self.layout(rank, &batch.segments, schedule.attention);
-        if self.params.iter().any(|param| param.gradient.is_empty()) {
-            self.zero_gradients();
-        }
         // The pass reads weights while it writes gradients.
         let mut shards: Vec<Buffer> = self
             .params
@@ -225,7 +218,7 @@ impl Llama {
             let (out, saved) = block.forward(pass, stream, layout)?;
             stream = out;
             stack.push(match recompute {
-                Recompute::None => Saved::Everything(saved),
+                Recompute::None => Saved::Everything(saved.lightened()),
                 Recompute::Block => Saved::Input(saved.into_input()),
             });
         }
@@ -236,8 +229,9 @@ impl Llama {
         drop(normed);
 
         let mut gradient = pass.rank.pool.zeros(stream.len());
+        let gain = self.norm.gain(pass)?;
         self.norm
-            .backward(pass, &stream, &inverse_rms, &dnormed, &mut gradient)?;
+            .backward(pass, gain, &stream, &inverse_rms, &dnormed, &mut gradient)?;
         drop((stream, inverse_rms, dnormed));
         pass.end_block()?;
         for block in self.blocks.iter().rev() {

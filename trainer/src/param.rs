@@ -142,7 +142,7 @@ pub struct Param {
     pub block: Block,
     /// Weight shard, `[block.flat.len()]`.
     pub weight: Buffer,
-    /// Gradient shard, `[block.flat.len()]`, summed over micro-batches; empty before the first backward.
+    /// Gradient shard, `[block.flat.len()]`, summed over micro-batches; empty until a backward reaches it.
     pub gradient: Buffer,
     /// Whether weight decay applies by default (matrices yes, gains and biases no).
     pub decays: bool,

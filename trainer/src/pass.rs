@@ -303,8 +303,12 @@ impl<'a> Pass<'a> {
                 let replicas = rank.replicas(copies)?;
                 share = replicas.start(Collective::AllReduceSum, share).wait()?;
             }
-            elementwise::add(&mut gradients.shards[index], &share);
-            drop(share);
+            let shard = &mut gradients.shards[index];
+            if shard.is_empty() {
+                *shard = share;
+            } else {
+                elementwise::add(shard, &share);
+            }
             if let Some(reduction) = &mut gradients.reduction {
                 let shards = &*gradients.shards;
                 reduction.contributed(rank, index, |index| &shards[index]);

@@ -1,5 +1,8 @@
 //! Reused buffers of one rank: weights, gradients, moments, and in steady state all tensors of a step come from here, and
 //! the peak of what is live is the rank's measured memory.
+//!
+//! Idle buffers count too: with those on loan they never exceed what was on loan at the peak (sizes rounded up), so that the
+//! process needs no more memory than the peak although gradients and activations, which take turns, differ in size.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -12,6 +15,10 @@ pub struct Pool(Arc<Mutex<Shelves>>);
 #[derive(Debug, Default)]
 struct Shelves {
     free: BTreeMap<usize, Vec<Vec<f32>>>,
+    /// Elements of all buffers on the shelves, of all on loan, and the most that were on loan; as sizes are rounded up.
+    idle: usize,
+    lent: usize,
+    most_lent: usize,
     live_bytes: usize,
     peak_bytes: usize,
 }
@@ -29,11 +36,7 @@ impl Pool {
     pub fn take(&self, len: usize) -> Buffer {
         let class = size_class(len);
         let mut shelves = self.shelves();
-        let data = shelves
-            .free
-            .get_mut(&class)
-            .and_then(Vec::pop)
-            .unwrap_or_else(|| vec![0.0; class]);
+        let data = shelves.take(class);
         shelves.live_bytes += len * size_of::<f32>();
         shelves.peak_bytes = shelves.peak_bytes.max(shelves.live_bytes);
         Buffer {
@@ -68,7 +71,9 @@ impl Pool {
 
     /// Gives the memory of all buffers that are not on loan back to the system: work of another size follows.
     pub fn shrink(&self) {
-        self.shelves().free.clear();
+        let mut shelves = self.shelves();
+        shelves.free.clear();
+        shelves.idle = 0;
     }
 
     /// Bytes on loan now.
@@ -92,6 +97,27 @@ impl Pool {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Shelves {
+    fn take(&mut self, class: usize) -> Vec<f32> {
+        self.lent += class;
+        self.most_lent = self.most_lent.max(self.lent);
+        if let Some(data) = self.free.get_mut(&class).and_then(Vec::pop) {
+            self.idle -= class;
+            return data;
+        }
+        while self.lent + self.idle > self.most_lent {
+            let Some(mut largest) = self.free.last_entry() else {
+                break;
+            };
+            match largest.get_mut().pop() {
+                Some(data) => self.idle -= data.len(),
+                None => drop(largest.remove()),
+            }
+        }
+        vec![0.0; class]
     }
 }
 
@@ -119,6 +145,8 @@ impl Drop for Buffer {
         let data = std::mem::take(&mut self.data);
         let mut shelves = self.pool.shelves();
         shelves.live_bytes -= self.len * size_of::<f32>();
+        shelves.lent -= data.len();
+        shelves.idle += data.len();
         shelves.free.entry(data.len()).or_default().push(data);
     }
 }
@@ -157,6 +185,24 @@ mod tests {
         assert_eq!(second.as_ptr(), address);
         assert_eq!(second.len(), 1001);
         assert_eq!(pool.peak_bytes(), 4004);
+    }
+
+    #[test]
+    fn idle_buffers_make_room_for_those_of_another_size() {
+        let pool = Pool::default();
+        let first = [pool.take(1024), pool.take(1024)];
+        drop(first);
+        let second = [pool.take(512), pool.take(512), pool.take(512)];
+        let shelves = pool.shelves();
+        assert_eq!(
+            (shelves.lent, shelves.idle, shelves.most_lent),
+            (1536, 0, 2048)
+        );
+        drop((shelves, second));
+        let third = pool.take(512);
+        let shelves = pool.shelves();
+        assert_eq!((shelves.lent, shelves.idle), (512, 1024));
+        drop((shelves, third));
     }
 
     #[test]

@@ -64,6 +64,8 @@ struct Steps {
     records: Vec<StepRecord>,
     /// Seconds of the step's matrix products alone, before and after the steps; none on several ranks or with Goldfish.
     products: Vec<f64>,
+    /// Most bytes that the process held in a step.
+    peak_bytes: u64,
 }
 
 fn measure(
@@ -155,6 +157,8 @@ fn steps(
     for _ in 0..request.warm {
         trainer.step(rank, rows, rate)?;
     }
+    // Before the products, whose buffers are no part of a step.
+    let peak_bytes = store::peak_memory_bytes();
     let before = alone();
     let records: Result<Vec<StepRecord>, _> = iter::repeat_with(|| trainer.step(rank, rows, rate))
         .take(request.steps)
@@ -165,6 +169,7 @@ fn steps(
         config,
         records,
         products,
+        peak_bytes,
     })
 }
 
@@ -212,7 +217,7 @@ fn line(
         "products": steps.products,
         "products_share": alone.map(|alone| alone / step),
         "pool_peak_bytes": last.map(|record| record.peak_bytes),
-        "process_peak_bytes": store::peak_memory_bytes(),
+        "process_peak_bytes": steps.peak_bytes,
         "version": env!("AXMEM_VERSION"),
     })
 }

@@ -108,7 +108,7 @@ pub(super) struct Step {
     #[arg(long, value_name = "PART")]
     only: Option<Only>,
     /// Steps before those that count
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = counted())]
     warm: u64,
     /// Steps that count
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = counted())]

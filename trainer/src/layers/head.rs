@@ -46,20 +46,21 @@ impl Head {
         let weight = pass.weight(self.weight)?;
         let mut loss = 0.0;
         // The last chunk's share of dW is made while dX is summed.
-        let mut last = None;
+        let mut last: Option<(&[f32], Buffer)> = None;
         let chunks = kept
             .chunks(self.chunk * width)
             .zip(dkept.chunks_mut(self.chunk * width))
             .zip(targets.ids.chunks(self.chunk));
         for ((x, dx), ids) in chunks {
+            if let Some((x, dlogits)) = last.take() {
+                add_outer(&mut dweight, &dlogits, x, [vocab, width]);
+            }
             let rows = ids.len();
             let (chunk_loss, dlogits) =
                 self.chunk_loss(pass, &weight, x, ids, inverse_count as f32)?;
             loss += chunk_loss;
             matmul_nn(dx, &dlogits, &weight, [rows, width, vocab], Output::Set);
-            if let Some((x, dlogits)) = last.replace((x, dlogits)) {
-                add_outer(&mut dweight, &dlogits, x, [vocab, width]);
-            }
+            last = Some((x, dlogits));
         }
         drop(weight);
         let dkept = pass.start_backward(Axis::X, Collective::AllReduceSum, dkept)?;

@@ -22,7 +22,15 @@ pub(crate) struct Mlp {
 pub(crate) struct SavedMlp {
     gate: Buffer,
     up: Buffer,
-    product: Buffer,
+    /// `silu(gate) · up`, if it was not given up meanwhile.
+    product: Option<Buffer>,
+}
+
+impl SavedMlp {
+    /// Gives up what is cheap to make again.
+    pub(crate) fn lighten(&mut self) {
+        self.product = None;
+    }
 }
 
 impl Mlp {
@@ -42,14 +50,17 @@ impl Mlp {
         let up = self.up.start(pass, x)?;
         let gate = self.gate.finish(pass, gate)?; // [m, F/x]
         let up = self.up.finish(pass, up)?; // [m, F/x]
-        let mut product = pass.rank.pool.take(gate.len());
-        swiglu::forward(&mut product, &gate, &up);
+        let product = Some(product(pass, &gate, &up));
         Ok(SavedMlp { gate, up, product })
     }
 
     /// The output `[m, H/y]`.
     pub(crate) fn down(&self, pass: &mut Pass<'_>, inner: &SavedMlp) -> Result<Buffer> {
-        self.down.forward(pass, &inner.product)
+        let product = inner.product.as_ref();
+        self.down.forward(
+            pass,
+            product.expect("not given up before the output is made"),
+        )
     }
 
     /// Gradient of the input `x` from `dy`, both `[m, H/y]`.
@@ -63,8 +74,9 @@ impl Mlp {
         let SavedMlp {
             mut gate,
             mut up,
-            product,
+            product: kept,
         } = saved;
+        let product = kept.unwrap_or_else(|| product(pass, &gate, &up));
         let mut dproduct = pass.rank.pool.take(product.len()); // [m, F/x]
         self.down
             .input_gradient(pass, dy, &mut dproduct, Output::Set)?;
@@ -83,4 +95,11 @@ impl Mlp {
         self.up.weight_gradient(pass, x, &dup)?;
         dx.wait()
     }
+}
+
+/// `silu(gate) · up`
+fn product(pass: &Pass<'_>, gate: &[f32], up: &[f32]) -> Buffer {
+    let mut product = pass.rank.pool.take(gate.len());
+    swiglu::forward(&mut product, gate, up);
+    product
 }

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::grid::Axis;
 use crate::kernels::rms_norm;
-use crate::pass::{ParamIndex, Pass};
+use crate::pass::{ParamIndex, Pass, Weight};
 use crate::pool::Buffer;
 
 /// `y = x · r · g` with `r = 1/√(Σx²/H + ε)`.
@@ -23,22 +23,34 @@ impl RmsNorm {
         rms_norm::sum_of_squares(&mut sums, x, width);
         let mut inverse_rms = pass.all_reduce(Axis::Y, sums)?; // [m]
         rms_norm::inverse_rms(&mut inverse_rms, hidden, self.eps);
-        let mut y = pass.rank.pool.take(x.len());
-        rms_norm::forward(&mut y, x, &pass.weight(self.gain)?, &inverse_rms);
+        let gain = pass.weight(self.gain)?;
+        let y = Self::apply(pass, x, &gain, &inverse_rms);
         Ok((y, inverse_rms))
+    }
+
+    /// `x · r · g`, `[m, H/y]`.
+    pub(crate) fn apply(pass: &Pass<'_>, x: &[f32], gain: &[f32], inverse_rms: &[f32]) -> Buffer {
+        let mut y = pass.rank.pool.take(x.len());
+        rms_norm::forward(&mut y, x, gain, inverse_rms);
+        y
+    }
+
+    /// g, `[H/y]`, for the backward.
+    pub(crate) fn gain<'a>(&self, pass: &mut Pass<'a>) -> Result<Weight<'a>> {
+        pass.weight(self.gain)
     }
 
     /// Adds the gradient of the input to `dx` `[m, H/y]`, and that of the gain to its parameter.
     pub(crate) fn backward(
         &self,
         pass: &mut Pass<'_>,
+        gain: Weight<'_>,
         x: &[f32],
         inverse_rms: &[f32],
         dy: &[f32],
         dx: &mut [f32],
     ) -> Result<()> {
         let [[_, hidden], _] = self.shapes(pass);
-        let gain = pass.weight(self.gain)?; // [H/y]
         let mut sums = pass.rank.pool.take(inverse_rms.len());
         rms_norm::backward_sums(&mut sums, dy, x, &gain);
         let sums = pass.all_reduce(Axis::Y, sums)?; // [m]

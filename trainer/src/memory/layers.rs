@@ -44,13 +44,17 @@ impl Replay<'_> {
             self.block_inner(block, batch);
             self.linear(Weight::Block(block, Down), m * h, x);
             self.joined(m * h, x);
-            if recompute {
-                self.free(ACTIVATIONS, saved);
-            }
+            let given_up = if recompute {
+                saved
+            } else {
+                self.made_again(batch)
+            };
+            self.free(ACTIVATIONS, given_up);
         }
         self.norm_forward(Weight::FinalNorm, m);
         self.head(batch, last);
         self.take(ACTIVATIONS, m * h); // the gradient of the stream
+        self.weight(Weight::FinalNorm);
         self.norm_backward(Weight::FinalNorm, m, last);
         self.free(ACTIVATIONS, 2 * m * h + m);
         self.end_block(last);
@@ -85,6 +89,11 @@ impl Replay<'_> {
         norms + self.attention_saved(batch) + m * q + m * h + 3 * m * f
     }
 
+    /// What a block gives up after its forward without recomputation: both normed streams and the product of gate and up.
+    fn made_again(&self, batch: &MicroBatch) -> usize {
+        batch.tokens * (2 * self.sizes.h + self.sizes.f)
+    }
+
     /// Queries, keys, values and log-sum-exp.
     fn attention_saved(&self, batch: &MicroBatch) -> usize {
         let Sizes { q, k, .. } = self.sizes;
@@ -117,8 +126,8 @@ impl Replay<'_> {
         self.use_weight(gain);
     }
 
+    /// The gain is there already.
     fn norm_backward(&mut self, gain: Weight, m: usize, last: bool) {
-        self.weight(gain);
         self.take(ACTIVATIONS, m);
         self.sum(m, self.plan.grid.y);
         self.release(gain);
@@ -215,6 +224,7 @@ impl Replay<'_> {
         self.weight(Weight::Head);
         let mut held = 0;
         for start in (0..kept).step_by(chunk) {
+            self.free(ACTIVATIONS, held);
             let rows = chunk.min(kept - start);
             self.take(ACTIVATIONS, rows * v);
             self.sum(rows * v, grid.y);
@@ -222,7 +232,7 @@ impl Replay<'_> {
             self.sum(rows, grid.x);
             self.take(ACTIVATIONS, 2 * rows);
             self.sum(2 * rows, grid.x);
-            self.free(ACTIVATIONS, 3 * rows + held);
+            self.free(ACTIVATIONS, 3 * rows);
             held = rows * v;
         }
         self.release(Weight::Head);
@@ -239,6 +249,11 @@ impl Replay<'_> {
         let at = |part| Weight::Block(block, part);
         let Sizes { h, f, .. } = self.sizes;
         let (m, x, y) = (batch.tokens, self.plan.grid.x, self.plan.grid.y);
+        let is_given_up = self.plan.schedule.recompute == Recompute::None;
+        self.weight(at(MlpNorm));
+        if is_given_up {
+            self.take(ACTIVATIONS, m * h + m * f); // normed, product
+        }
         self.take(ACTIVATIONS, m * f); // dproduct
         self.use_weight(at(Down));
         let staging = self.sum_staging(m * f, y);
@@ -254,6 +269,10 @@ impl Replay<'_> {
         self.norm_backward(at(MlpNorm), m, last);
         self.free(ACTIVATIONS, 3 * m * h + m); // normed, middle, dx
 
+        self.weight(at(AttentionNorm));
+        if is_given_up {
+            self.take(ACTIVATIONS, m * h); // normed
+        }
         self.attention_backward(block, batch, last);
         self.norm_backward(at(AttentionNorm), m, last);
         self.free(ACTIVATIONS, 3 * m * h + m); // normed, input, dx

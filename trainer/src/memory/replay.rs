@@ -1,7 +1,7 @@
 //! Sizes that are taken and freed like the buffers of a step: weights on their way, gradients on theirs, and the peak. What
 //! the layers do is in [`layers`](super::layers).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::sizes::Part::{Key, KeyBias, Value, ValueBias};
 use super::sizes::{Sizes, Weight};
@@ -14,6 +14,7 @@ pub(super) type Kind = fn(&mut Memory) -> &mut usize;
 
 pub(super) const ACTIVATIONS: Kind = |memory| &mut memory.activations;
 pub(super) const GATHERED: Kind = |memory| &mut memory.gathered;
+const GRADIENTS: Kind = |memory| &mut memory.gradients;
 const SCATTERING: Kind = |memory| &mut memory.scattering;
 const BUCKETS: Kind = |memory| &mut memory.buckets;
 pub(super) const STAGING: Kind = |memory| &mut memory.staging;
@@ -28,6 +29,8 @@ pub(super) struct Replay<'a> {
     pub(super) kept: HashMap<Weight, usize>,
     pub(super) keep: bool,
     scattering: VecDeque<Weight>,
+    /// Parameters whose gradient is there.
+    present: HashSet<Weight>,
     pub(super) of_this_block: usize,
     contributions: HashMap<Weight, usize>,
     /// Shards of the bucket that is being filled, and the buckets that wait for the end of the step.
@@ -47,6 +50,7 @@ impl<'a> Replay<'a> {
             kept: HashMap::new(),
             keep: false,
             scattering: VecDeque::new(),
+            present: HashSet::new(),
             of_this_block: 0,
             contributions: HashMap::new(),
             open: Vec::new(),
@@ -61,7 +65,6 @@ impl<'a> Replay<'a> {
                 len
             };
             replay.live.weights += 4 * len;
-            replay.live.gradients += 4 * len;
             if matches!(plan.optimizer, Optimizer::AdamW(_)) {
                 replay.live.moments += 2 * 4 * owned;
             }
@@ -173,6 +176,9 @@ impl<'a> Replay<'a> {
                 self.sum(shard, copies);
             }
             self.free(SCATTERING, held);
+            if self.present.insert(self.stored_as(weight)) {
+                self.take(GRADIENTS, shard);
+            }
             self.contributed(weight, last);
         }
         self.of_this_block = self.of_this_block.min(self.scattering.len());

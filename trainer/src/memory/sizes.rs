@@ -146,15 +146,15 @@ impl Sizes {
                 }
                 Recompute::None => order.extend(
                     [
+                        MlpNorm,
                         Down,
                         Gate,
                         Up,
-                        MlpNorm,
+                        AttentionNorm,
                         Output,
                         Query,
                         Key,
                         Value,
-                        AttentionNorm,
                     ]
                     .map(|part| Weight::Block(block, part)),
                 ),

@@ -88,7 +88,7 @@ fn o09_gradients_of_packed_documents_are_the_sum_of_theirs() {
             .collect(),
     };
     let mut gradients = |batches: &[Batch]| -> (f64, Vec<f32>) {
-        model.zero_gradients();
+        model.forget_gradients();
         let loss = batches
             .iter()
             .map(|batch| {
@@ -299,7 +299,7 @@ fn in_steady_state_a_step_takes_no_new_memory() {
         keep: (0..100).map(|i| i != 0 && i != 60).collect(),
     };
     let mut peak = [0; 2];
-    model.zero_gradients();
+    model.forget_gradients();
     let state = rank.pool.live_bytes();
     for recompute in [Recompute::None, Recompute::Block] {
         for step in &mut peak {
@@ -307,6 +307,7 @@ fn in_steady_state_a_step_takes_no_new_memory() {
                 .loss_and_gradients(&rank, &batch, 0.01, &recomputing(recompute))
                 .expect("valid batch");
             *step = rank.pool.peak_bytes();
+            model.forget_gradients();
             assert_eq!(rank.pool.live_bytes(), state);
         }
         assert_eq!(peak[0], peak[1]);

@@ -226,7 +226,7 @@ fn ten_steps_equal_pytorch(name: &str, grid: &Grid) {
         let inverse_count = 1.0 / batch.keep.iter().filter(|kept| **kept).count() as f64;
         let mut state = optimizer.state(llama.params(), rank, &Schedule::default());
         for step in 0..10 {
-            llama.zero_gradients();
+            llama.forget_gradients();
             let sum =
                 llama.loss_and_gradients(rank, &batch, inverse_count, &Schedule::default())?;
             let norm = global_norm(rank, llama.params(), &Schedule::default())?;
