@@ -4,12 +4,13 @@
 
 mod builder;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use self::builder::Builder;
 use crate::cache::KvCache;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
+use crate::kernels::narrow::{self, Narrow};
 use crate::kernels::rotary::{self, RotaryTable};
 use crate::layers::{
     Block, Embedding, Head, LayerCache, Layout, RmsNorm, SavedBlock, Span, Split, Targets,
@@ -51,6 +52,8 @@ pub struct Llama {
     head: Head,
     /// Grows with the longest sequence seen.
     rotary: Mutex<Arc<RotaryTable>>,
+    /// Made when one or two rows are decoded, and forgotten when weights may change.
+    narrow: OnceLock<Vec<Option<Narrow>>>,
 }
 
 /// What a block left for its backward.
@@ -119,6 +122,7 @@ impl Llama {
                 chunk: LOSS_CHUNK_ROWS,
             },
             rotary: Mutex::new(Arc::new(RotaryTable::new(0, &frequencies(config)))),
+            narrow: OnceLock::new(),
             config: config.clone(),
         })
     }
@@ -135,6 +139,8 @@ impl Llama {
 
     /// As [`Llama::params`], for the optimizer and for loading.
     pub fn params_mut(&mut self) -> &mut [Param] {
+        // They may change.
+        self.narrow = OnceLock::new();
         &mut self.params
     }
 
@@ -305,7 +311,9 @@ impl Llama {
 
     /// Logits `[rows, V]` in f32 of rows of hidden states `[rows, H/y]`. Row r of a sequence predicts its id r + 1.
     pub fn logits(&self, rank: &Rank, hidden_rows: &[f32]) -> Result<Vec<f32>> {
-        let mut pass = Pass::forward_only(rank, &self.params, [self.head.weight]);
+        let narrow = self.narrow.get().map_or(&[][..], Vec::as_slice);
+        let mut pass =
+            Pass::forward_only(rank, &self.params, [self.head.weight]).with_narrow(narrow);
         self.head.logits(&mut pass, hidden_rows)
     }
 
@@ -340,12 +348,27 @@ impl Llama {
             rotary: self.rotary(lengths.iter().copied().max().unwrap_or(0)),
         };
         let mut pass = Pass::forward_only(rank, &self.params, self.forward_order());
+        if ids.len() <= narrow::MOST_ROWS && rank.grid.z == 1 {
+            pass = pass.with_narrow(self.narrow.get_or_init(|| self.narrow()));
+        }
         let mut stream = self.embedding.forward(&mut pass, &ids)?;
         for (block, layer) in self.blocks.iter().zip(&mut cache.layers) {
             stream = block.extend(&mut pass, stream, &layout, layer)?;
         }
         cache.grow(new);
         Ok(self.norm.forward(&mut pass, &stream)?.0.to_vec())
+    }
+
+    /// Those matrices of the linear layers that are bf16 numbers, in half the memory.
+    fn narrow(&self) -> Vec<Option<Narrow>> {
+        let narrow = |(index, param): (ParamIndex, &Param)| {
+            let is_read = index == self.head.weight || index != self.embedding.weight;
+            let [rows, columns] = param.block.shape;
+            (is_read && rows > 1)
+                .then(|| Narrow::new(&param.weight, columns))
+                .flatten()
+        };
+        self.params.iter().enumerate().map(narrow).collect()
     }
 
     /// Embedding, blocks and final norm, keeping nothing for a backward.

@@ -12,6 +12,7 @@ use crate::comm::{Collective, Pending};
 use crate::error::Result;
 use crate::grid::Axis;
 use crate::kernels::elementwise;
+use crate::kernels::narrow::Narrow;
 use crate::param::Param;
 use crate::pool::Buffer;
 use crate::rank::Rank;
@@ -81,6 +82,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) overlap: Overlap,
     gathers: Gathers,
     gradients: Option<Gradients<'a>>,
+    /// Weights in half the memory, one place for each parameter; empty if there are none.
+    narrow: &'a [Option<Narrow>],
 }
 
 /// Weights on their way (OAG).
@@ -157,7 +160,18 @@ impl<'a> Pass<'a> {
             overlap,
             gathers,
             gradients,
+            narrow: &[],
         }
+    }
+
+    /// The pass with weights in half the memory, for products with few rows.
+    pub(crate) fn with_narrow(self, narrow: &'a [Option<Narrow>]) -> Self {
+        Self { narrow, ..self }
+    }
+
+    /// The numbers of a weight in half the memory, if they are there.
+    pub(crate) fn narrow(&self, index: ParamIndex) -> Option<&'a Narrow> {
+        self.narrow.get(index)?.as_ref()
     }
 
     /// The whole block of a weight: an all-gather over Z, started up to `overlap.all_gather` weights ahead.

@@ -14,19 +14,35 @@ use rayon::prelude::*;
 use super::attention::{Heads, Segment};
 use super::math;
 use super::matmul::Output;
+use super::narrow;
 
 /// Rows of A up to which this is faster than a general product.
 pub(super) const FEW: usize = 32;
 /// Rows of A up to which sums along k are faster than [`Broadcast`].
-const DOTS: usize = 2;
+pub(super) const DOTS: usize = 2;
 /// Columns of C in a tile of [`Dots`].
 const TILE_OUT: usize = 4;
 /// Multiplications below which starting threads does not pay.
 const SERIAL: usize = 1 << 15;
 
+/// B, `[n, k]`.
+#[derive(Clone, Copy)]
+pub(super) enum Weights<'a> {
+    /// f32
+    Full(&'a [f32]),
+    /// bf16 in words, `[n, k/2]`; only with up to [`DOTS`] rows of A.
+    Narrow(&'a [u32]),
+}
+
 /// `C[m, n] = A[m, k] · B[n, k]ᵀ` for m up to [`FEW`]. Each element is one sum in an order that depends on k alone, and on
 /// whether m is above [`DOTS`].
-pub(super) fn product_nt(c: &mut [f32], a: &[f32], b: &[f32], shape: [usize; 3], output: Output) {
+pub(super) fn product_nt(
+    c: &mut [f32],
+    a: &[f32],
+    b: Weights<'_>,
+    shape: [usize; 3],
+    output: Output,
+) {
     product_on(Arch::new(), c, a, b, shape, output);
 }
 
@@ -35,7 +51,7 @@ fn product_on(
     arch: Arch,
     c: &mut [f32],
     a: &[f32],
-    b: &[f32],
+    b: Weights<'_>,
     [m, n, k]: [usize; 3],
     output: Output,
 ) {
@@ -65,18 +81,27 @@ fn product_on(
         .enumerate()
         .with_min_len(if tasks == 1 { usize::MAX } else { 1 })
         .for_each(|(task, c)| {
-            let b = &b[task * width * k..];
-            if m <= DOTS {
-                arch.dispatch(Dots { c, a, b, k, output });
-            } else {
-                let a = &groups;
-                arch.dispatch(Broadcast { c, a, b, k, output });
+            let first = task * width * k;
+            match b {
+                Weights::Full(b) if m > DOTS => {
+                    let (a, b) = (&groups, &b[first..]);
+                    arch.dispatch(Broadcast { c, a, b, k, output });
+                }
+                Weights::Full(b) => {
+                    let b = Weights::Full(&b[first..]);
+                    arch.dispatch(Dots { c, a, b, k, output });
+                }
+                Weights::Narrow(b) => {
+                    assert!(m <= DOTS, "narrow weights with {m} rows");
+                    let b = Weights::Narrow(&b[first / 2..]);
+                    arch.dispatch(Dots { c, a, b, k, output });
+                }
             }
         });
 }
 
 /// Values in a vector.
-struct Lanes;
+pub(super) struct Lanes;
 
 impl WithSimd for Lanes {
     type Output = usize;
@@ -210,7 +235,7 @@ struct Dots<'a> {
     /// `[m, k]`
     a: &'a [f32],
     /// `[columns or more, k]`
-    b: &'a [f32],
+    b: Weights<'a>,
     k: usize,
     output: Output,
 }
@@ -243,9 +268,18 @@ impl Dots<'_> {
     #[inline(always)]
     fn tile<S: Simd, const OUT: usize, const ROWS: usize>(&mut self, simd: S, column: usize) {
         let k = self.k;
-        let b: [&[f32]; OUT] = std::array::from_fn(|i| &self.b[(column + i) * k..][..k]);
         let a: [&[f32]; ROWS] = std::array::from_fn(|j| &self.a[j * k..][..k]);
-        let sums = dots::<S, OUT, ROWS>(simd, b, a);
+        let sums = match self.b {
+            Weights::Full(b) => {
+                let b = std::array::from_fn(|i| &b[(column + i) * k..][..k]);
+                dots::<S, OUT, ROWS>(simd, b, a)
+            }
+            Weights::Narrow(b) => {
+                let k = k / 2;
+                let b = std::array::from_fn(|i| &b[(column + i) * k..][..k]);
+                narrow::dots::<S, OUT, ROWS>(simd, b, a)
+            }
+        };
         for (i, sums) in sums.into_iter().enumerate() {
             for (c, sum) in self.c.iter_mut().zip(sums) {
                 match self.output {
@@ -287,7 +321,7 @@ fn dots<S: Simd, const OUT: usize, const ROWS: usize>(
 /// The sum of the values of a vector, by halves. (`reduce_sum_f32s` is not inlined for every vector, and then costs more
 /// than a dot product.)
 #[inline(always)]
-fn total<S: Simd>(vector: S::f32s) -> f32 {
+pub(super) fn total<S: Simd>(vector: S::f32s) -> f32 {
     let mut lanes = lanes::<S>(vector);
     let mut width = S::F32_LANES / 2;
     while width > 0 {
@@ -395,6 +429,7 @@ mod tests {
     use super::*;
     use crate::kernels::attention;
     use crate::kernels::matmul::{Matrix, MatrixMut, product_serial};
+    use crate::kernels::narrow::Narrow;
 
     fn numbers(seed: usize, len: usize) -> Vec<f32> {
         (0..len)
@@ -430,7 +465,8 @@ mod tests {
                         1.0,
                         output,
                     );
-                    product_on(arch, &mut found, &a, &b, [m, n, k], output);
+                    let weights = Weights::Full(&b);
+                    product_on(arch, &mut found, &a, weights, [m, n, k], output);
                     for (found, expected) in found.iter().zip(&expected) {
                         assert!(
                             (found - expected).abs() < 1e-6 * k as f32 + 1e-5,
@@ -446,18 +482,49 @@ mod tests {
     fn a_row_does_not_change_with_the_rows_beside_it() {
         let (n, k) = (50, 77);
         let (a, b) = (numbers(1, FEW * k), numbers(2, n * k));
+        let b = Weights::Full(&b);
         let mut all = vec![0.0; FEW * n];
-        product_nt(&mut all, &a, &b, [FEW, n, k], Output::Set);
+        product_nt(&mut all, &a, b, [FEW, n, k], Output::Set);
         for rows in DOTS + 1..FEW {
             let mut some = vec![0.0; rows * n];
-            product_nt(&mut some, &a[..rows * k], &b, [rows, n, k], Output::Set);
+            product_nt(&mut some, &a[..rows * k], b, [rows, n, k], Output::Set);
             assert!(all[..rows * n] == some, "{rows} rows");
         }
         let mut both = vec![0.0; 2 * n];
-        product_nt(&mut both, &a[..2 * k], &b, [2, n, k], Output::Set);
+        product_nt(&mut both, &a[..2 * k], b, [2, n, k], Output::Set);
         let mut alone = vec![0.0; n];
-        product_nt(&mut alone, &a[..k], &b, [1, n, k], Output::Set);
+        product_nt(&mut alone, &a[..k], b, [1, n, k], Output::Set);
         assert!(both[..n] == alone);
+    }
+
+    #[test]
+    fn narrow_weights_give_the_same_bits() {
+        for arch in vectors() {
+            for (n, k) in [(1, 64), (9, 128), (130, 192), (64, 576)] {
+                let a = numbers(1, DOTS * k);
+                let b: Vec<f32> = numbers(2, n * k)
+                    .iter()
+                    .map(|value| f32::from_bits(value.to_bits() & 0xffff_0000))
+                    .collect();
+                let narrow = Narrow::on(arch, &b, k).expect("bf16 numbers");
+                for m in 1..=DOTS {
+                    for output in [Output::Set, Output::Add] {
+                        let mut expected = numbers(3, m * n);
+                        let mut found = expected.clone();
+                        let (a, shape) = (&a[..m * k], [m, n, k]);
+                        product_on(arch, &mut expected, a, Weights::Full(&b), shape, output);
+                        let words = Weights::Narrow(narrow.words());
+                        product_on(arch, &mut found, a, words, shape, output);
+                        assert!(found == expected, "{arch:?} {m} {n} {k}");
+                    }
+                }
+            }
+        }
+        let mut b = numbers(2, 128);
+        assert!(Narrow::new(&b, 64).is_none(), "no bf16 numbers");
+        b.fill(0.5);
+        assert!(Narrow::new(&b, 64).is_some());
+        assert!(Narrow::on(Arch::Scalar, &b[..3], 3).is_none(), "odd rows");
     }
 
     #[test]

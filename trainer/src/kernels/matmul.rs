@@ -10,7 +10,8 @@
 
 use gemm::Parallelism;
 
-use super::few_rows;
+use super::few_rows::{self, Weights};
+use super::narrow::Narrow;
 
 /// A read-only matrix inside a slice.
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +183,7 @@ pub fn matmul_nt(c: &mut [f32], a: &[f32], b: &[f32], [m, n, k]: [usize; 3], out
             (m * n, m * k, n * k),
             "product [{m}, {n}, {k}]"
         );
-        few_rows::product_nt(c, a, b, [m, n, k], output);
+        few_rows::product_nt(c, a, Weights::Full(b), [m, n, k], output);
         return;
     }
     let b = Matrix::new(b, n, k).transposed();
@@ -193,6 +194,29 @@ pub fn matmul_nt(c: &mut [f32], a: &[f32], b: &[f32], [m, n, k]: [usize; 3], out
         1.0,
         output,
     );
+}
+
+/// As [`matmul_nt`], and with the same bits; where reading B takes the time, it is read from `narrow`.
+pub fn matmul_nt_narrow(
+    c: &mut [f32],
+    a: &[f32],
+    b: &[f32],
+    narrow: Option<&Narrow>,
+    [m, n, k]: [usize; 3],
+    output: Output,
+) {
+    match narrow {
+        Some(narrow) if m <= few_rows::DOTS => {
+            let words = narrow.words();
+            assert_eq!(
+                (c.len(), a.len(), 2 * words.len()),
+                (m * n, m * k, n * k),
+                "product [{m}, {n}, {k}]"
+            );
+            few_rows::product_nt(c, a, Weights::Narrow(words), [m, n, k], output);
+        }
+        _ => matmul_nt(c, a, b, [m, n, k], output),
+    }
 }
 
 /// `C[m, n] = A[m, k] · B[k, n]`: the gradient of a linear layer's input.

@@ -11,6 +11,7 @@ pub mod embedding;
 mod few_rows;
 pub mod math;
 pub mod matmul;
+pub mod narrow;
 pub mod rms_norm;
 pub mod rotary;
 pub mod swiglu;

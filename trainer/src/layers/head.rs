@@ -4,7 +4,7 @@ use crate::comm::Collective;
 use crate::error::Result;
 use crate::grid::Axis;
 use crate::kernels::cross_entropy as kernel;
-use crate::kernels::matmul::{Output, matmul_nn, matmul_nt, matmul_tn};
+use crate::kernels::matmul::{Output, matmul_nn, matmul_nt, matmul_nt_narrow, matmul_tn};
 use crate::pass::{ParamIndex, Pass};
 use crate::pool::Buffer;
 
@@ -98,7 +98,11 @@ impl Head {
         let [vocab, width] = param.block.shape;
         let rows = x.len() / width;
         let weight = pass.weight(self.weight)?;
-        let own = local_logits(pass, &weight, x, [rows, vocab, width])?;
+        let mut own = pass.rank.pool.take(rows * vocab);
+        let narrow = pass.narrow(self.weight);
+        let shape = [rows, vocab, width];
+        matmul_nt_narrow(&mut own, x, &weight, narrow, shape, Output::Set);
+        let own = pass.all_reduce(Axis::Y, own)?;
         let x_group = &pass.rank.groups.x;
         let parts = x_group.start(Collective::AllGather, own).wait()?; // [x, rows, V/x]
         let mut logits = vec![0.0; rows * param.shape[0]];

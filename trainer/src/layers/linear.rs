@@ -16,7 +16,7 @@ use crate::comm::Collective;
 use crate::error::Result;
 use crate::grid::Axis;
 use crate::kernels::elementwise;
-use crate::kernels::matmul::{Output, matmul_nn, matmul_nt, matmul_tn};
+use crate::kernels::matmul::{Output, matmul_nn, matmul_nt_narrow, matmul_tn};
 use crate::pass::{Later, ParamIndex, Pass};
 use crate::pool::Buffer;
 
@@ -118,7 +118,9 @@ impl Linear {
         let [out, input] = pass.params[self.weight].block.shape;
         let rows = x.len() / input;
         let mut y = pass.rank.pool.take(rows * out);
-        matmul_nt(&mut y, x, weight, [rows, out, input], Output::Set);
+        let narrow = pass.narrow(self.weight);
+        let shape = [rows, out, input];
+        matmul_nt_narrow(&mut y, x, weight, narrow, shape, Output::Set);
         y
     }
 

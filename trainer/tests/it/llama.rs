@@ -364,3 +364,48 @@ fn bad_input_is_named() {
         "the first id of document 1 of the batch is marked as a target; nothing predicts it"
     );
 }
+
+#[test]
+fn decoding_reads_the_weights_of_today() {
+    let rank = Rank::single();
+    let config = ModelConfig {
+        hidden: 64,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        ffn: 128,
+        ..config()
+    };
+    let rounded = |seed| {
+        let mut model = Llama::initialise(&config, &rank, seed).expect("valid sizes");
+        for param in model.params_mut() {
+            for weight in param.weight.iter_mut() {
+                *weight = f32::from_bits(weight.to_bits() & 0xffff_0000);
+            }
+        }
+        model
+    };
+    let decode = |model: &Llama| {
+        let mut cache = model.cache(&rank, 1, 8);
+        let read = |&id: &u32| {
+            let hidden = model.extend(&rank, &mut cache, &[&[id]]).expect("valid id");
+            model.logits(&rank, &hidden).expect("one row")
+        };
+        ids(8, 1).iter().map(read).collect::<Vec<_>>()
+    };
+    let (mut model, other) = (rounded(1), rounded(2));
+    let before = decode(&model);
+    for (param, other) in model.params_mut().iter_mut().zip(other.params()) {
+        param.weight.copy_from_slice(&other.weight);
+    }
+    let after = decode(&model);
+    assert!(after == decode(&other));
+    assert!(after != before);
+    // No element of a bf16 number's neighbour fits in half the memory.
+    for param in model.params_mut() {
+        param.weight[0] = f32::from_bits(param.weight[0].to_bits() | 1);
+    }
+    let full = decode(&model);
+    let apart = difference(&after.concat(), &full.concat());
+    assert!(apart < 1e-5, "{apart}");
+}
