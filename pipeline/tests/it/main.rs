@@ -2,6 +2,7 @@
 
 mod audit;
 mod background;
+mod bench;
 mod created_after;
 mod export;
 mod grid;
