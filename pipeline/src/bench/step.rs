@@ -234,9 +234,25 @@ fn sentence(line: &Value) -> String {
     let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
     let most = seconds.iter().copied().fold(0.0, f64::max);
     let name = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-    let mut text = format!(
+    let ending = if let Some(share) = line["products_share"].as_f64() {
+        format!(
+            "; its matrix products alone take {:.0} % of that",
+            100.0 * share
+        )
+    } else if line["ranks"] == 1 {
+        String::new()
+    } else {
+        let exposed = ["x", "y", "z", "data"].map(|axis| {
+            format!(
+                "{axis} {:.4}",
+                line["exposed"][axis].as_f64().unwrap_or(f64::NAN)
+            )
+        });
+        format!("; waits for communication (s): {}", exposed.join(", "))
+    };
+    format!(
         "{} {}: {:.4} s a step (median of {}; {least:.4} to {most:.4}), {:.0} tokens/s, {:.1} GFLOP/s of the model; {} rows of {} \
-         ids, {} at a time, {} {}, {} threads; peak {:.2} GiB",
+         ids, {} at a time, {} {}, {} threads; peak {:.2} GiB{ending}",
         name("model"),
         name("arm"),
         number("median"),
@@ -250,20 +266,5 @@ fn sentence(line: &Value) -> String {
         if line["ranks"] == 1 { "rank" } else { "ranks" },
         line["threads"],
         number("process_peak_bytes") / f64::from(1 << 30),
-    );
-    if let Some(share) = line["products_share"].as_f64() {
-        text += &format!(
-            "; its matrix products alone take {:.0} % of that",
-            100.0 * share
-        );
-    } else {
-        let exposed = ["x", "y", "z", "data"].map(|axis| {
-            format!(
-                "{axis} {:.4}",
-                line["exposed"][axis].as_f64().unwrap_or(f64::NAN)
-            )
-        });
-        text += &format!("; waits for communication (s): {}", exposed.join(", "));
-    }
-    text
+    )
 }

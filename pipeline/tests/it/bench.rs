@@ -6,13 +6,13 @@ use crate::support::{axmem, smoke};
 
 /// The lines that it prints as JSON.
 fn lines(more: &[&str]) -> Vec<Value> {
-    let store = tempfile::tempdir().unwrap();
+    let store = tempfile::tempdir().expect("a folder");
     let mut command = axmem(&["bench", "step", "--json", "--warm", "1", "--steps", "3"]);
     command.arg(smoke()).arg("--store").arg(store.path());
     let output = command.args(more).output().expect("the program starts");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
     let line = |line| serde_json::from_str(line).expect("JSON");
     text.lines().map(line).collect()
 }
