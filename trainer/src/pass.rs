@@ -322,6 +322,7 @@ impl<'a> Pass<'a> {
                 *shard = share;
             } else {
                 elementwise::add(shard, &share);
+                drop(share);
             }
             if let Some(reduction) = &mut gradients.reduction {
                 let shards = &*gradients.shards;
