@@ -150,15 +150,16 @@ impl Products {
     }
 
     fn add(&mut self, form: Form, shape: [usize; 3], times: u64) {
-        let threads = Threads::All;
-        *self
-            .0
-            .entry(Product {
-                form,
-                shape,
-                threads,
-            })
-            .or_default() += times;
+        self.add_on(Threads::All, form, shape, times);
+    }
+
+    fn add_on(&mut self, threads: Threads, form: Form, shape: [usize; 3], times: u64) {
+        let product = Product {
+            form,
+            shape,
+            threads,
+        };
+        *self.0.entry(product).or_default() += times;
     }
 
     /// A tile of scores `[q, k]`: two products of the forward, five of the backward.
@@ -171,26 +172,11 @@ impl Products {
             (Form::Tn, [k, dim, q]),
             (Form::Nn, [q, dim, k]),
         ];
-        let threads = Threads::Each;
         for (form, shape) in of_forward {
-            *self
-                .0
-                .entry(Product {
-                    form,
-                    shape,
-                    threads,
-                })
-                .or_default() += heads * forwards;
+            self.add_on(Threads::Each, form, shape, heads * forwards);
         }
         for (form, shape) in of_backward {
-            *self
-                .0
-                .entry(Product {
-                    form,
-                    shape,
-                    threads,
-                })
-                .or_default() += heads;
+            self.add_on(Threads::Each, form, shape, heads);
         }
     }
 

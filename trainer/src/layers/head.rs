@@ -4,7 +4,7 @@ use crate::comm::Collective;
 use crate::error::Result;
 use crate::grid::Axis;
 use crate::kernels::cross_entropy as kernel;
-use crate::kernels::matmul::{Output, matmul_nn, matmul_nt, matmul_nt_narrow, matmul_tn};
+use crate::kernels::matmul::{Output, matmul_nn, matmul_nt_narrow, matmul_tn};
 use crate::pass::{ParamIndex, Pass};
 use crate::pool::Buffer;
 
@@ -98,11 +98,7 @@ impl Head {
         let [vocab, width] = param.block.shape;
         let rows = x.len() / width;
         let weight = pass.weight(self.weight)?;
-        let mut own = pass.rank.pool.take(rows * vocab);
-        let narrow = pass.narrow(self.weight);
-        let shape = [rows, vocab, width];
-        matmul_nt_narrow(&mut own, x, &weight, narrow, shape, Output::Set);
-        let own = pass.all_reduce(Axis::Y, own)?;
+        let own = self.local_logits(pass, &weight, x, [rows, vocab, width])?;
         let x_group = &pass.rank.groups.x;
         let parts = x_group.start(Collective::AllGather, own).wait()?; // [x, rows, V/x]
         let mut logits = vec![0.0; rows * param.shape[0]];
@@ -113,6 +109,20 @@ impl Head {
             }
         }
         Ok(logits)
+    }
+
+    /// `x Wᵀ`, `[rows, V/x]`, summed over Y.
+    fn local_logits(
+        &self,
+        pass: &Pass<'_>,
+        weight: &[f32],
+        x: &[f32],
+        shape: [usize; 3],
+    ) -> Result<Buffer> {
+        let mut logits = pass.rank.pool.take(shape[0] * shape[1]);
+        let narrow = pass.narrow(self.weight);
+        matmul_nt_narrow(&mut logits, x, weight, narrow, shape, Output::Set);
+        pass.all_reduce(Axis::Y, logits)
     }
 
     /// Loss of one chunk of rows and the gradient of its logits, `[c, V/x]`.
@@ -127,7 +137,7 @@ impl Head {
         let block = &pass.params[self.weight].block;
         let [vocab, width] = block.shape;
         let (rows, first) = (ids.len(), block.rows.start);
-        let mut logits = local_logits(pass, weight, x, [rows, vocab, width])?;
+        let mut logits = self.local_logits(pass, weight, x, [rows, vocab, width])?;
         kernel::mask_padding(&mut logits, vocab, block.rows.len());
         let mut maxima = pass.rank.pool.take(rows);
         kernel::row_max(&mut maxima, &logits, vocab);
@@ -143,18 +153,6 @@ impl Head {
         kernel::backward(&mut logits, sums, ids, first, vocab, scale);
         Ok((loss, logits))
     }
-}
-
-/// `x Wᵀ`, `[rows, V/x]`, summed over Y.
-fn local_logits(
-    pass: &Pass<'_>,
-    weight: &[f32],
-    x: &[f32],
-    [rows, vocab, width]: [usize; 3],
-) -> Result<Buffer> {
-    let mut logits = pass.rank.pool.take(rows * vocab);
-    matmul_nt(&mut logits, x, weight, [rows, vocab, width], Output::Set);
-    pass.all_reduce(Axis::Y, logits)
 }
 
 /// `dweight += dlogitsᵀ x`, `[V/x, H/y]`.
